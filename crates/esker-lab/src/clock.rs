@@ -207,18 +207,18 @@ pub fn steady_rate(threads: &[Vec<Event>]) -> f64 {
 /// How often a case does what it does in a run: as often as is asked for, or more, so that it takes long enough. Found at
 /// the first run, kept for all others.
 #[derive(Debug)]
-pub struct Enough {
+pub struct Repetitions {
     least: Duration,
     most: u64,
     count: u64,
     known: bool,
 }
 
-impl Enough {
+impl Repetitions {
     /// From `count` times on, at most `most`, for at least `least`.
     #[must_use]
-    pub fn new(count: u64, most: u64, least: Duration) -> Enough {
-        Enough { least, most: most.max(count), count, known: false }
+    pub fn new(count: u64, most: u64, least: Duration) -> Repetitions {
+        Repetitions { least, most: most.max(count), count, known: false }
     }
 
     /// Runs it so often; runs that were too short do not count.
@@ -332,19 +332,19 @@ mod tests {
     #[test]
     fn a_case_is_repeated_until_it_takes_long_enough() {
         let mut asked = Vec::new();
-        let mut enough = Enough::new(10, 10_000, Duration::from_millis(100));
+        let mut repetitions = Repetitions::new(10, 10_000, Duration::from_millis(100));
         for _ in 0..3 {
             let once = |n| {
                 asked.push(n);
                 Ok(((), Duration::from_micros(100 * n)))
             };
-            enough.run(once).unwrap();
+            repetitions.run(once).unwrap();
         }
         // However short a later one is.
-        enough.run(|n| Ok((asked.push(n), Duration::ZERO))).unwrap();
+        repetitions.run(|n| Ok((asked.push(n), Duration::ZERO))).unwrap();
         assert_eq!(asked, [10, 1000, 1000, 1000, 1000]);
         let mut last = 0;
-        let mut bounded = Enough::new(10, 20, Duration::from_secs(1));
+        let mut bounded = Repetitions::new(10, 20, Duration::from_secs(1));
         bounded.run(|n| Ok((last = n, Duration::ZERO))).unwrap();
         assert_eq!(last, 20);
         assert_eq!((least_time("0"), least_time("2s")), (Ok(Duration::ZERO), Ok(Duration::from_secs(2))));

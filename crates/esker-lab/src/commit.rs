@@ -13,7 +13,7 @@ mod mode;
 mod work;
 
 use crate::buffer::record_bytes;
-use crate::clock::{least_time, Enough};
+use crate::clock::{least_time, Repetitions};
 use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::experiment::{Case, Experiment};
@@ -87,10 +87,12 @@ pub fn run(options: &Options) -> Result<Report> {
             let base = cases.len();
             for mode in MODES {
                 let folder = folder.join(format!("log-{threads}"));
-                let mut enough = Enough::new(options.commits, most(options, room, &mode, threads), options.min_time);
+                let mut repetitions =
+                    Repetitions::new(options.commits, most(options, room, &mode, threads), options.min_time);
                 let job = Job { mode, threads, bytes: options.bytes, folder };
                 let params = vec![on.clone(), threads.to_string(), mode.name.into()];
-                let work = Box::new(move |experiment: &Experiment| enough.run(|commits| job.run(experiment, commits)));
+                let work =
+                    Box::new(move |experiment: &Experiment| repetitions.run(|commits| job.run(experiment, commits)));
                 cases.push(Case { params, base: Some(base), work });
             }
         }

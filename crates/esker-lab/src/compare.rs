@@ -43,7 +43,7 @@ const LEAST_ERROR: f64 = 1e-9;
 /// What can be told of two rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Told {
+pub enum Decision {
     /// They differ.
     Different,
     /// They differ by less than 10 percent, if at all.
@@ -54,13 +54,13 @@ pub enum Told {
 
 /// A row held against another.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Compared {
+pub struct Comparison {
     /// The one over the other; the mean over pairs of rounds, of logarithms.
     pub ratio: f64,
     /// The interval that holds it, together with those of all others of the report; none with too few rounds.
     pub interval: Option<(f64, f64)>,
     /// Which it is.
-    pub told: Told,
+    pub decision: Decision,
 }
 
 /// Two rows that are to be held against each other.
@@ -108,8 +108,8 @@ impl Contrast {
         self.parts.iter().map(Vec::len).min().unwrap_or(0)
     }
 
-    /// What its parts show after a change of signs, a word of them for each part.
-    fn seen(&self, signs: [u64; 2]) -> Seen {
+    /// What its parts say after a change of signs, a word of them for each part.
+    fn estimate(&self, signs: [u64; 2]) -> Estimate {
         let (mut sum, mut squared_error, mut alike) = (0.0, 0.0, [None; 2]);
         for ((part, signs), alike) in self.parts.iter().zip(signs).zip(&mut alike) {
             let n = part.len() as f64;
@@ -122,12 +122,12 @@ impl Contrast {
             // Estimated too low by about (1 + 3r) / n (Kendall 1954).
             *alike = (square > 0.0).then(|| ((n * both / square + 1.0) / (n - 3.0), n));
         }
-        Seen { mean: sum, error: squared_error.sqrt().max(LEAST_ERROR), alike }
+        Estimate { mean: sum, error: squared_error.sqrt().max(LEAST_ERROR), alike }
     }
 }
 
-/// What is seen of a contrast.
-struct Seen {
+/// What the pairs of a contrast say of it.
+struct Estimate {
     mean: f64,
     /// The standard error of the mean.
     error: f64,
@@ -150,24 +150,24 @@ fn mean(values: &[f64]) -> f64 {
 
 /// Holds all of a report's rows against each other that are to be; `None` where there was nothing to hold.
 #[must_use]
-pub fn family(contrasts: &[Option<Contrast>]) -> Vec<Option<Compared>> {
+pub fn family(contrasts: &[Option<Contrast>]) -> Vec<Option<Comparison>> {
     let enough: Vec<&Contrast> = contrasts.iter().flatten().filter(|c| c.pairs() >= LEAST_PAIRS).collect();
     let bound = bound(&enough);
-    let seen: Vec<Seen> = enough.iter().map(|c| c.seen([0, 0])).collect();
-    let mut halves = seen.iter().zip(widened(&seen)).map(|(seen, wider)| bound * wider * seen.error);
+    let estimates: Vec<Estimate> = enough.iter().map(|c| c.estimate([0, 0])).collect();
+    let mut halves = estimates.iter().zip(widened(&estimates)).map(|(estimate, wider)| bound * wider * estimate.error);
     let mut judge = |c: &Contrast| {
         let ratio = c.mean.exp();
         if c.pairs() < LEAST_PAIRS {
-            return Compared { ratio, interval: None, told: Told::Undecided };
+            return Comparison { ratio, interval: None, decision: Decision::Undecided };
         }
         let half = halves.next().unwrap_or(f64::INFINITY);
         let (low, high) = ((c.mean - half).exp(), (c.mean + half).exp());
-        let told = match c.mean.abs() > half {
-            true => Told::Different,
-            false if low >= 1.0 / SAME && high <= SAME => Told::Same,
-            false => Told::Undecided,
+        let decision = match c.mean.abs() > half {
+            true => Decision::Different,
+            false if low >= 1.0 / SAME && high <= SAME => Decision::Same,
+            false => Decision::Undecided,
         };
-        Compared { ratio, interval: Some((low, high)), told }
+        Comparison { ratio, interval: Some((low, high)), decision }
     };
     contrasts.iter().map(|c| c.as_ref().map(&mut judge)).collect()
 }
@@ -184,8 +184,11 @@ fn bound(contrasts: &[&Contrast]) -> f64 {
         false => [random.u64(..), random.u64(..)],
     });
     let largest = |signs: [u64; 2]| {
-        let seen: Vec<Seen> = contrasts.iter().map(|c| c.seen(signs)).collect();
-        let studentised = seen.iter().zip(widened(&seen)).map(|(seen, wider)| seen.mean.abs() / seen.error / wider);
+        let estimates: Vec<Estimate> = contrasts.iter().map(|c| c.estimate(signs)).collect();
+        let studentised = estimates
+            .iter()
+            .zip(widened(&estimates))
+            .map(|(estimate, wider)| estimate.mean.abs() / estimate.error / wider);
         studentised.fold(0.0, f64::max)
     };
     let mut all: Vec<f64> = signs.map(largest).collect();
@@ -200,20 +203,20 @@ fn bound(contrasts: &[&Contrast]) -> f64 {
 
 /// How much wider the error of each mean is because pairs resemble the pairs before: by the correlation of neighbours, of
 /// all rows together, since a row alone has too few; by its own where that is clearly more.
-fn widened(seen: &[Seen]) -> Vec<f64> {
-    let found = || seen.iter().flat_map(|s| s.alike).flatten();
+fn widened(estimates: &[Estimate]) -> Vec<f64> {
+    let found = || estimates.iter().flat_map(|s| s.alike).flatten();
     let (sum, pairs, n) = found().fold((0.0, 0.0, 0.0), |of, (r, n)| (of.0 + r, of.1 + n, of.2 + 1.0));
     let one_error = (pairs / f64::max(n, 1.0)).max(1.0).sqrt().recip();
     let alike = sum / f64::max(n, 1.0);
     let all = if alike > 0.0 { alike + ERRORS * one_error * (SHARED + (1.0 - SHARED) / n).sqrt() } else { 0.0 };
     let chance = one_error * (2.0 * f64::max(n, 1.0).ln()).sqrt();
-    let own = |s: &Seen| {
+    let own = |s: &Estimate| {
         let mine = || s.alike.into_iter().flatten();
         let others = (sum - mine().map(|f| f.0).sum::<f64>()) / (n - mine().count() as f64).max(1.0);
         let clear = mine().filter(|(r, n)| *n >= TELLING && *r > others.max(0.0) + CLEAR * chance);
         clear.map(|f| f.0).fold(all, f64::max).min(MOST_ALIKE)
     };
-    seen.iter().map(own).map(|alike| ((1.0 + alike) / (1.0 - alike)).sqrt()).collect()
+    estimates.iter().map(own).map(|alike| ((1.0 + alike) / (1.0 - alike)).sqrt()).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! The buckets are those of [`esker_base::histogram`], which the engine's own figures of locks and waits are made from.
 
-use crate::processor::Processor;
+use crate::processor::ProcessorTime;
 use crate::sizes::Sizes;
 use crate::times::Times;
 use esker_base::histogram::HistogramSnapshot;
@@ -30,7 +30,7 @@ pub struct Details {
     /// Every time of all runs.
     pub times: Option<Times>,
     /// Processor time along the runs.
-    pub processor: Option<Processor>,
+    pub processor: Option<ProcessorTime>,
     /// Stacks, where they were sampled; those of the last run.
     pub stacks: Option<Stacks>,
 }

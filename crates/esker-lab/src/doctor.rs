@@ -13,11 +13,11 @@ use crate::measure;
 use crate::needs::Needs;
 use crate::noise::{Noise, Reading};
 use crate::options::CommonOptions;
-use crate::probe::host::{canonical, mount_of, read_text, Mount, Others};
+use crate::probe::host::{canonical, mount_of, read_text, Mount, OtherProcesses};
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::records::{Records, Shape};
 use crate::report::{Metric, Report, Row, Status};
-use crate::stats::middle;
+use crate::stats::summary;
 use crate::writers::{self, Target, Way};
 use clap::Args;
 use serde_json::{json, Value};
@@ -261,7 +261,7 @@ fn how_quiet(found: &mut Findings, noise: Noise) {
     let io = noise.others_io.map_or_else(|| "unknown".into(), |share| format!("{:.0} percent", 100.0 * share));
     let too_much = Noise { steal: 0.0, ..noise }.is_too_much();
     let text = format!("processors {:.0} percent, device {io}", 100.0 * noise.others_cpu);
-    found.add("other processes", text, state(too_much), others_words(Others::now()));
+    found.add("other processes", text, state(too_much), others_words(OtherProcesses::now()));
     if text_of("/proc/pressure/cpu").is_none() {
         return found.info("pressure", "unknown", "the kernel has no /proc/pressure");
     }
@@ -270,7 +270,7 @@ fn how_quiet(found: &mut Findings, noise: Noise) {
 }
 
 /// Of whom their share of the device's time is known.
-fn others_words(others: Others) -> String {
+fn others_words(others: OtherProcesses) -> String {
     let what = "their time; the device's by their share of the bytes moved";
     match others.hidden {
         0 => what.into(),
@@ -317,7 +317,7 @@ fn barrier(found: &mut Findings, folder: &Path) -> Result<f64> {
             break;
         }
     }
-    let us = middle(&times).map_or(0.0, |m| m.median);
+    let us = summary(&times).map_or(0.0, |m| m.median);
     found.info("barrier", format!("{us:.0} us"), "4 KiB written over and synced: the least that a commit costs");
     found.measured("us", "us", times);
     Ok(us)
@@ -334,6 +334,6 @@ fn null_test(experiment: &Experiment) -> Result<f64> {
         // ABBA.
         series[(round + round / 2) % 2].extend(sample.metrics.iter().filter(|m| m.0 == "ns").map(|m| m.2));
     }
-    let [a, b] = series.map(|s| middle(&s).map_or(1.0, |m| m.median));
+    let [a, b] = series.map(|s| summary(&s).map_or(1.0, |m| m.median));
     Ok((a / b).max(b / a) - 1.0)
 }

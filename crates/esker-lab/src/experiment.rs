@@ -9,7 +9,7 @@ use crate::needs::{enough_memory, most_memory, Needs, Pace};
 use crate::noise::Stretches;
 use crate::options::{CommonOptions, COMPARED, LOOKED};
 use crate::probe::host::create_new_dir;
-use crate::quiet::{wait_here, Waited};
+use crate::quiet::{wait_here, QuietWait};
 use crate::report::{Metric, Row, Status};
 use crate::units::size_text;
 use esker_io::{Disk, IoKind, PosixDisk};
@@ -50,7 +50,7 @@ pub struct Experiment {
     bar: ProgressBar,
     /// The block device below the folder.
     device: String,
-    waited: Option<Waited>,
+    waited: Option<QuietWait>,
 }
 
 impl Experiment {
@@ -103,7 +103,7 @@ impl Experiment {
 
     /// How long it was waited for the machine to be quiet, if it was to be.
     #[must_use]
-    pub fn waited(&self) -> Option<Waited> {
+    pub fn waited(&self) -> Option<QuietWait> {
         self.waited.clone()
     }
 

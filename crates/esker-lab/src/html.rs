@@ -7,16 +7,18 @@ mod plots;
 mod processor;
 mod rates;
 
-use crate::compare::{Compared, Told};
+use crate::compare::{Comparison, Decision};
 use crate::error::{LabError, Result};
 use crate::noise::Noise;
 use crate::readback::{all_rows, compared, figure, heading, number, params, parts, rows, text, Figure};
-use crate::report::{percent_text, told_words, NOISE_WORDS};
-use crate::versus::{align, by_command, missing, origin, something_in_common, versus, Aligned, Named, Versus};
+use crate::report::{decision_words, percent_text, NOISE_WORDS};
+use crate::versus::{
+    align, by_command, missing, origin, something_in_common, versus, Aligned, ComparisonTable, NamedReport,
+};
 use crate::Lab;
 use clap::Subcommand;
 use draw::{escape, COLOURS};
-use plots::{all_metrics, colours, plots, Painted};
+use plots::{all_metrics, colours, plots, LineColours};
 pub(crate) use plots::{metrics, with_unit};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -41,17 +43,17 @@ pub fn page(reports: &[(String, Value)]) -> Result<String> {
         |(name, report): &'_ (String, Value)| (name.clone(), parts(report).first().copied().unwrap_or(report).clone());
     machines(&mut out, &reports.iter().map(whole).collect::<Vec<_>>());
     let commands = by_command(reports);
-    let painted = colours(&commands);
-    legend(&mut out, &painted);
-    for ((command, of), painted) in commands.iter().zip(&painted) {
-        one(&mut out, command, of, &missing(of, reports), painted);
+    let line_colours = colours(&commands);
+    legend(&mut out, &line_colours);
+    for ((command, of), line_colours) in commands.iter().zip(&line_colours) {
+        one(&mut out, command, of, &missing(of, reports), line_colours);
     }
     out.push_str("</body></html>\n");
     Ok(out)
 }
 
 /// One command's reports.
-fn one(out: &mut String, command: &str, reports: &[Named<'_>], missing: &[String], painted: &Painted) {
+fn one(out: &mut String, command: &str, reports: &[NamedReport<'_>], missing: &[String], line_colours: &LineColours) {
     let Some((first, others)) = reports.split_first() else { return };
     let lab = Lab::augment_subcommands(clap::Command::new("lab"));
     let about = lab.find_subcommand(command).and_then(clap::Command::get_about).map(ToString::to_string);
@@ -59,8 +61,9 @@ fn one(out: &mut String, command: &str, reports: &[Named<'_>], missing: &[String
     missing.iter().for_each(|m| *out += &format!("<p class=bad>{}</p>\n", escape(m)));
     reading(out, reports);
     let others: Vec<(&str, Aligned)> = others.iter().map(|(name, other)| (*name, align(first.1, other))).collect();
-    let drawn: Vec<Named<'_>> = std::iter::once(*first).chain(others.iter().map(|(n, o)| (*n, &o.report))).collect();
-    plots(out, &drawn, painted);
+    let drawn: Vec<NamedReport<'_>> =
+        std::iter::once(*first).chain(others.iter().map(|(n, o)| (*n, &o.report))).collect();
+    plots(out, &drawn, line_colours);
     if !others.is_empty() {
         comparison(out, &versus(first, &others));
     }
@@ -71,8 +74,8 @@ fn one(out: &mut String, command: &str, reports: &[Named<'_>], missing: &[String
 }
 
 /// The only legend of a page: what is called the same has one colour in all plots of all commands.
-fn legend(out: &mut String, painted: &[Painted]) {
-    let told: Vec<&Painted> = painted.iter().filter(|p| p.is_told()).collect();
+fn legend(out: &mut String, line_colours: &[LineColours]) {
+    let told: Vec<&LineColours> = line_colours.iter().filter(|p| p.is_told()).collect();
     if told.is_empty() {
         return;
     }
@@ -93,7 +96,7 @@ fn legend(out: &mut String, painted: &[Painted]) {
 const STYLE: &str = include_str!("html/style.css");
 
 /// What a stranger must know to read the plots.
-fn reading(out: &mut String, reports: &[Named<'_>]) {
+fn reading(out: &mut String, reports: &[NamedReport<'_>]) {
     if !reports.iter().any(|(_, r)| rows(r).any(|row| row["metrics"].as_object().is_some_and(|m| !m.is_empty()))) {
         return;
     }
@@ -174,7 +177,7 @@ fn notes(out: &mut String, report: &Value) {
 }
 
 /// The figures of reports beside each other, each in percent of the first.
-fn comparison(out: &mut String, versus: &Versus) {
+fn comparison(out: &mut String, versus: &ComparisonTable) {
     let reports = versus.lines.first().and_then(|l| l.cells.first()).map_or(2, Vec::len);
     let others: String = (1..reports).map(letter).map(String::from).collect::<Vec<_>>().join(", ");
     let _ = write!(out, "<h3>{others} in percent of A</h3><div class=wide><table><tr>");
@@ -195,22 +198,22 @@ fn comparison(out: &mut String, versus: &Versus) {
         }
         out.push_str("</tr>\n");
     }
-    let _ = writeln!(out, "</table></div>\n<p>{}</p>", escape(&told_words(versus.undecided())));
+    let _ = writeln!(out, "</table></div>\n<p>{}</p>", escape(&decision_words(versus.undecided())));
     versus.unmatched.iter().for_each(|u| *out += &format!("<p class=bad>{}</p>\n", escape(u)));
 }
 
 /// Is there nothing but rows with too few rounds?
-fn undecided(told: &[Option<Compared>]) -> bool {
+fn undecided(told: &[Option<Comparison>]) -> bool {
     told.iter().flatten().all(|c| c.interval.is_none())
 }
 
 /// A cell with a percentage and its interval, or that it is the same, or not known.
-fn percent(compared: Option<&Compared>) -> String {
+fn percent(compared: Option<&Comparison>) -> String {
     let Some(compared) = compared else { return "<td></td>".into() };
     let of = |v: f64| format!("{:.1}", 100.0 * v);
     let interval = compared.interval.map(|(low, high)| format!(" <small>({} to {})</small>", of(low), of(high)));
     let text = percent_text(compared);
-    let text = if compared.told == Told::Different { format!("<b>{text}</b>") } else { text };
+    let text = if compared.decision == Decision::Different { format!("<b>{text}</b>") } else { text };
     format!("<td>{text}{}</td>", interval.unwrap_or_default())
 }
 
@@ -260,7 +263,7 @@ fn table(out: &mut String, name: &str, report: &Value) {
         let _ = writeln!(out, "<p class=note>{NOISE_WORDS}</p>");
     }
     if compares {
-        let _ = writeln!(out, "<p class=note>{}</p>", escape(&told_words(undecided(&told))));
+        let _ = writeln!(out, "<p class=note>{}</p>", escape(&decision_words(undecided(&told))));
     }
 }
 

@@ -144,7 +144,7 @@ pub fn run(options: &Options) -> Result<Report> {
 /// The histograms and stacks of these rows are printed for people: the timed row that waited most often, and the row
 /// with stacks of the same threads.
 fn name_the_most_contended(rows: &mut [Row]) {
-    let contended = |r: &Row| r.middle("contended").map_or(0.0, |m| m.median);
+    let contended = |r: &Row| r.summary("contended").map_or(0.0, |m| m.median);
     let timed = rows.iter().filter(|r| r.params[1] == "on");
     let Some(most) = timed.max_by(|a, b| contended(a).total_cmp(&contended(b))).map(|r| r.params[0].clone()) else {
         return;

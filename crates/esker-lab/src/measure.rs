@@ -6,7 +6,7 @@ use crate::error::{LabError, Result};
 use crate::experiment::{Experiment, Sample};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
-use crate::processor::Looks;
+use crate::processor::ProcessorSampler;
 use crate::readers::{self, Reader};
 use crate::records::{sum_of, Part, Records};
 use crate::report::Row;
@@ -50,15 +50,15 @@ pub(crate) fn times(records_of_one: u64, threads: &[Vec<Event>]) -> Details {
 type Finished = (Arc<RawFile>, Tally);
 
 /// A thread's records, read or written, and timed in batches of so many.
-pub(crate) struct Timed<'a> {
+pub(crate) struct BatchTimer<'a> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) records: &'a Records,
     /// Processor time along the run.
-    pub(crate) looks: &'a Looks,
+    pub(crate) sampler: &'a ProcessorSampler,
     pub(crate) of_one: u64,
 }
 
-impl Timed<'_> {
+impl BatchTimer<'_> {
     /// Reads a part; its sum, and the times. `record` has room for the longest.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl Timed<'_> {
         let mut watch = Watch::new(zero);
         for batch in batches(part, self.of_one) {
             self.experiment.check()?;
-            self.looks.look(zero);
+            self.sampler.sample(zero);
             watch.time(|| batch.into_iter().try_for_each(&mut each))?;
         }
         Ok(watch.events())
@@ -105,15 +105,15 @@ impl Timed<'_> {
 ///
 /// # Errors
 /// What the operating system says; `Stopped`.
-pub fn write(experiment: &Experiment, records: &Records, writers: Vec<(Part, Box<dyn Writer>)>) -> Result<Written> {
+pub fn write(experiment: &Experiment, records: &Records, writers: Vec<(Part, Box<dyn Writer>)>) -> Result<WriteResult> {
     let count = writers.iter().map(|w| w.0.count).sum();
     let mut before = Usage::now();
     let of_one = batch(writers.iter().map(|w| w.0.count));
-    let looks = Looks::default();
-    let timed = Timed { experiment, records, looks: &looks, of_one };
+    let sampler = ProcessorSampler::default();
+    let timed = BatchTimer { experiment, records, sampler: &sampler, of_one };
     let go = || {
         before = Usage::now();
-        looks.begin();
+        sampler.begin();
     };
     let job = |(part, writer): &mut (Part, Box<dyn Writer>), zero| timed.write(*part, &mut **writer, zero);
     let (done, accepted) = together(writers, go, &job)?;
@@ -126,17 +126,17 @@ pub fn write(experiment: &Experiment, records: &Records, writers: Vec<(Part, Box
     let durable = accepted + began.elapsed();
     let moved = Usage::now().since(&before);
     let mut sample = Sample { details: times(of_one, &events), ..Sample::default() };
-    sample.details.processor = Some(looks.end(accepted, (used.user, used.system)));
+    sample.details.processor = Some(sampler.end(accepted, (used.user, used.system)));
     per_record(&mut sample, count, &used, accepted.as_nanos() as f64);
     sample.metrics.push(("durable_s", "s", durable.as_secs_f64()));
     sample.metrics.push(("device_mib", "MiB", moved.device_write_bytes as f64 / MIB));
     let tallies = done.iter().map(|d| d.1);
     let tally = tallies.fold(Tally::default(), |a, b| a + b);
-    Ok(Written { files: done.into_iter().map(|d| d.0).collect(), tally, sample })
+    Ok(WriteResult { files: done.into_iter().map(|d| d.0).collect(), tally, sample })
 }
 
 /// What [`write`] did.
-pub struct Written {
+pub struct WriteResult {
     /// The files, one for each writer.
     pub files: Vec<Arc<RawFile>>,
     /// Of all writers together.
@@ -155,11 +155,11 @@ pub fn read(experiment: &Experiment, records: &Records, readers: Vec<(Part, u64,
     let of_one = batch(readers.iter().map(|r| r.0.count));
     let with_room = |(part, expected, reader)| (part, expected, reader, vec![0; records.longest()]);
     let readers = readers.into_iter().map(with_room).collect();
-    let looks = Looks::default();
-    let timed = Timed { experiment, records, looks: &looks, of_one };
+    let sampler = ProcessorSampler::default();
+    let timed = BatchTimer { experiment, records, sampler: &sampler, of_one };
     let go = || {
         before = Usage::now();
-        looks.begin();
+        sampler.begin();
     };
     let (done, took) = together(readers, go, &|(part, expected, reader, record), zero| {
         let (sum, events) = timed.read(*part, &mut **reader, record, zero)?;
@@ -168,7 +168,7 @@ pub fn read(experiment: &Experiment, records: &Records, readers: Vec<(Part, u64,
     let (done, events): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let used = Usage::now().since(&before);
     let mut sample = Sample { details: times(of_one, &events), ..Sample::default() };
-    sample.details.processor = Some(looks.end(took, (used.user, used.system)));
+    sample.details.processor = Some(sampler.end(took, (used.user, used.system)));
     per_record(&mut sample, count, &used, took.as_nanos() as f64);
     sample.metrics.push(("device_mib", "MiB", used.device_read_bytes as f64 / MIB));
     sample.counts.push(("calls", done.iter().map(|d| d.0).sum()));
@@ -192,7 +192,7 @@ const SHORT_S: f64 = 0.01;
 /// What to say of rows whose runs were short.
 #[must_use]
 pub fn too_short(rows: &[Row]) -> Option<String> {
-    let short = rows.iter().filter(|r| r.middle("real_s").is_some_and(|m| m.median < SHORT_S)).count();
+    let short = rows.iter().filter(|r| r.summary("real_s").is_some_and(|m| m.median < SHORT_S)).count();
     (short > 0).then(|| format!("{short} rows took less than {:.0} ms: take more --records.", 1000.0 * SHORT_S))
 }
 

@@ -323,25 +323,25 @@ fn notes(task: &Task) -> Vec<String> {
 
 /// One process's figures by name, and the file that its malloc lies in.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct LoadFigures {
     malloc: String,
     figures: HashMap<String, f64>,
 }
 
-impl Told {
-    fn parse(text: &str) -> Result<Told> {
-        let mut told = Told::default();
+impl LoadFigures {
+    fn parse(text: &str) -> Result<LoadFigures> {
+        let mut figures = LoadFigures::default();
         for line in text.lines() {
             match line.split_once(' ') {
-                Some(("malloc", file)) => file.clone_into(&mut told.malloc),
+                Some(("malloc", file)) => file.clone_into(&mut figures.malloc),
                 Some((name, value)) => {
                     let value = value.parse().map_err(|_| strange(line))?;
-                    told.figures.insert(name.to_owned(), value);
+                    figures.figures.insert(name.to_owned(), value);
                 }
                 None => return Err(strange(line)),
             }
         }
-        Ok(told)
+        Ok(figures)
     }
 
     fn get(&self, name: &str) -> Result<f64> {
@@ -375,10 +375,10 @@ fn measure(
         command.env("LD_PRELOAD", path);
     }
     let (said, complaint) = finish(experiment, command)?;
-    let told = Told::parse(&said)?;
-    match library.filter(|path| Path::new(&told.malloc) != path.as_path()) {
-        Some(_) => Err(LabError::Unsupported(not_taken(&told.malloc, &complaint))),
-        None => sample(&told, task),
+    let figures = LoadFigures::parse(&said)?;
+    match library.filter(|path| Path::new(&figures.malloc) != path.as_path()) {
+        Some(_) => Err(LabError::Unsupported(not_taken(&figures.malloc, &complaint))),
+        None => sample(&figures, task),
     }
 }
 
@@ -433,9 +433,9 @@ fn end(child: &mut Child) {
 }
 
 /// A run's figures: sizes in MiB, times in seconds and nanoseconds a row.
-fn sample(told: &Told, task: &Task) -> Result<Sample> {
-    let mib = |name: &str| Ok::<_, LabError>(told.get(name)? / MIB);
-    let rows = told.get("loaded_rows")?;
+fn sample(figures: &LoadFigures, task: &Task) -> Result<Sample> {
+    let mib = |name: &str| Ok::<_, LabError>(figures.get(name)? / MIB);
+    let rows = figures.get("loaded_rows")?;
     // A row deleted and a row inserted are two.
     let churned = 2.0 * f64::from(task.churn) * (load::tenth(task.rows_a_thread()) * task.threads) as f64;
     let (start, loaded, later) = (mib("start_rss")?, mib("loaded_rss")?, mib("later_rss")?);
@@ -447,34 +447,34 @@ fn sample(told: &Told, task: &Task) -> Result<Sample> {
         ("later_rss", "MiB", later),
         ("later_lazy", "MiB", mib("later_lazy")?),
         ("churned_rss", "MiB", mib("churned_rss")?),
-        ("load_ns", "ns", told.get("load_s")? * 1e9 / rows),
-        ("delete_system_s", "s", told.get("half_system_s")? + told.get("rest_system_s")?),
+        ("load_ns", "ns", figures.get("load_s")? * 1e9 / rows),
+        ("delete_system_s", "s", figures.get("half_system_s")? + figures.get("rest_system_s")?),
     ];
     if loaded > start {
         metrics.push(("kept", "%", 100.0 * (later - start) / (loaded - start)));
     }
     if churned > 0.0 {
-        let (user, system) = (told.get("churn_user_s")?, told.get("churn_system_s")?);
+        let (user, system) = (figures.get("churn_user_s")?, figures.get("churn_system_s")?);
         if user + system > 0.0 {
             metrics.push(("churn_system_share", "%", 100.0 * system / (user + system)));
         }
         metrics.extend([
-            ("churn_ns", "ns", told.get("churn_s")? * 1e9 / churned),
+            ("churn_ns", "ns", figures.get("churn_s")? * 1e9 / churned),
             ("churn_user_s", "s", user),
             ("churn_system_s", "s", system),
-            ("churn_faults", "", told.get("churn_faults")?),
+            ("churn_faults", "", figures.get("churn_faults")?),
         ]);
     }
-    let counts = vec![("rows", rows as u64), ("asked", told.get("asked")? as u64)];
-    Ok(Sample { metrics, counts, wrong: wrong(told, task)?, ..Sample::default() })
+    let counts = vec![("rows", rows as u64), ("asked", figures.get("asked")? as u64)];
+    Ok(Sample { metrics, counts, wrong: wrong(figures, task)?, ..Sample::default() })
 }
 
 /// Says which step left another number of rows than it should.
-fn wrong(told: &Told, task: &Task) -> Result<Option<String>> {
+fn wrong(figures: &LoadFigures, task: &Task) -> Result<Option<String>> {
     let (each, threads) = (task.rows_a_thread(), task.threads);
     let all = each * threads;
     for (moment, wanted) in [("loaded", all), ("half", (each - each / 2) * threads), ("none", 0), ("churned", all)] {
-        let rows = told.get(&format!("{moment}_rows"))?;
+        let rows = figures.get(&format!("{moment}_rows"))?;
         if rows != wanted as f64 {
             return Ok(Some(format!("{rows} rows were right in step '{moment}', not {wanted}")));
         }
@@ -487,12 +487,12 @@ fn wrong(told: &Told, task: &Task) -> Result<Option<String>> {
 mod tests {
     use super::*;
 
-    fn told(rows: [usize; 4]) -> Told {
+    fn told(rows: [usize; 4]) -> LoadFigures {
         let [loaded, half, none, churned] = rows;
         let text = format!(
             "malloc /lib/a b.so\nloaded_rows {loaded}\nhalf_rows {half}\nnone_rows {none}\nchurned_rows {churned}\n"
         );
-        Told::parse(&text).unwrap()
+        LoadFigures::parse(&text).unwrap()
     }
 
     #[test]
@@ -511,7 +511,7 @@ mod tests {
     #[test]
     fn what_a_process_does_not_say_is_missed() {
         assert!(sample(&told([1, 1, 0, 1]), &Task::small(true)).unwrap_err().to_string().contains("start_rss"));
-        assert!(Told::parse("half_rows many\n").is_err() && Told::parse("nothing\n").is_err());
+        assert!(LoadFigures::parse("half_rows many\n").is_err() && LoadFigures::parse("nothing\n").is_err());
     }
 
     #[test]

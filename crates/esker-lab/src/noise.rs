@@ -8,7 +8,7 @@ mod stretches;
 
 pub use stretches::Stretches;
 
-use crate::probe::host::{read_text, Others};
+use crate::probe::host::{read_text, OtherProcesses};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Instant;
@@ -30,7 +30,7 @@ pub struct Reading {
     /// Bytes to and from storage: this process's, with its ended children's.
     own_bytes: u64,
     /// What other processes and the kernel's threads had.
-    others: Others,
+    others: OtherProcesses,
     /// Microseconds that some task waited for a processor, and for storage.
     cpu_us: u64,
     io_us: u64,
@@ -84,7 +84,7 @@ impl Reading {
             own: own_ticks(&text("/proc/self/stat")),
             device_ms: device_ms(device),
             own_bytes: own_bytes(),
-            others: Others::now(),
+            others: OtherProcesses::now(),
             cpu_us: pressure("cpu"),
             io_us: pressure("io"),
         }
@@ -334,7 +334,7 @@ mod tests {
         let mut word = [0; 4];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut word).unwrap();
         // While it lives, its bytes are another's; then they are this process's, as it was its child.
-        let (noise, others) = (reading.noise(), Others::now().bytes.saturating_sub(reading.others.bytes));
+        let (noise, others) = (reading.noise(), OtherProcesses::now().bytes.saturating_sub(reading.others.bytes));
         drop(child.stdin.take());
         child.wait().unwrap();
         let own = own_bytes().saturating_sub(before);

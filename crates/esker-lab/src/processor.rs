@@ -24,10 +24,10 @@ struct Moment {
     system_s: f64,
 }
 
-/// The looks of one run.
+/// Samples of the processor time of one run.
 #[derive(Debug)]
-pub(crate) struct Looks {
-    /// When the next one is due, ns after the beginning.
+pub(crate) struct ProcessorSampler {
+    /// When the next sample is due, ns after the beginning.
     due_ns: AtomicU64,
     state: Mutex<State>,
 }
@@ -39,21 +39,21 @@ struct State {
     moments: Vec<Moment>,
 }
 
-impl Default for Looks {
-    fn default() -> Looks {
+impl Default for ProcessorSampler {
+    fn default() -> ProcessorSampler {
         let state = State { before: processor_time(), every: FIRST, moments: Vec::new() };
-        Looks { due_ns: AtomicU64::new(FIRST.as_nanos() as u64), state: Mutex::new(state) }
+        ProcessorSampler { due_ns: AtomicU64::new(FIRST.as_nanos() as u64), state: Mutex::new(state) }
     }
 }
 
-impl Looks {
+impl ProcessorSampler {
     /// The run begins.
     pub(crate) fn begin(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).before = processor_time();
     }
 
-    /// Looks, if it is time and nobody else does; `zero` is when the run began.
-    pub(crate) fn look(&self, zero: Instant) {
+    /// Takes a sample, if it is time and nobody else does; `zero` is when the run began.
+    pub(crate) fn sample(&self, zero: Instant) {
         let after = zero.elapsed();
         if (after.as_nanos() as u64) < self.due_ns.load(Ordering::Relaxed) {
             return;
@@ -65,11 +65,11 @@ impl Looks {
     }
 
     /// The run has ended so long after it began, and had used so much.
-    pub(crate) fn end(self, after: Duration, used: (Duration, Duration)) -> Processor {
+    pub(crate) fn end(self, after: Duration, used: (Duration, Duration)) -> ProcessorTime {
         let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let before = state.before;
         state.note(after, (before.0 + used.0, before.1 + used.1));
-        Processor { runs: vec![state.moments] }
+        ProcessorTime { runs: vec![state.moments] }
     }
 }
 
@@ -94,13 +94,13 @@ impl State {
 
 /// Of a row, run after run.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Processor {
+pub struct ProcessorTime {
     runs: Vec<Vec<Moment>>,
 }
 
-impl Processor {
+impl ProcessorTime {
     /// Adds later runs.
-    pub fn add(&mut self, later: Processor) {
+    pub fn add(&mut self, later: ProcessorTime) {
         self.runs.extend(later.runs);
     }
 
@@ -142,9 +142,9 @@ mod tests {
 
     #[test]
     fn moments_stay_few_and_end_with_the_run() {
-        let looks = Looks::default();
-        looks.begin();
-        if let Ok(mut state) = looks.state.lock() {
+        let sampler = ProcessorSampler::default();
+        sampler.begin();
+        if let Ok(mut state) = sampler.state.lock() {
             state.before = (of(5.0), of(1.0));
             let mut due = FIRST;
             for n in 1..=1000u32 {
@@ -157,7 +157,7 @@ mod tests {
             }
             assert!(state.every > FIRST && state.moments.len() >= MOST / 4, "{state:?}");
         }
-        let mut processor = looks.end(of(1.5), (of(1.0), of(0.5)));
+        let mut processor = sampler.end(of(1.5), (of(1.0), of(0.5)));
         let run = processor.runs[0].clone();
         assert!(run.windows(2).all(|w| w[0].end_s < w[1].end_s && w[0].user_s <= w[1].user_s), "{run:?}");
         assert_eq!(run.last(), Some(&Moment { end_s: 1.5, user_s: 1.0, system_s: 0.5 }));

@@ -17,7 +17,7 @@ const STEP: Duration = Duration::from_millis(50);
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Waited {
+pub struct QuietWait {
     /// Seconds that it took.
     pub seconds: f64,
     /// Seconds that it was to take at most.
@@ -28,7 +28,7 @@ pub struct Waited {
     pub last: String,
 }
 
-impl Waited {
+impl QuietWait {
     /// For a report's notes.
     #[must_use]
     pub fn words(&self) -> String {
@@ -49,7 +49,7 @@ pub(crate) fn wait(
     limit: Duration,
     mut look: impl FnMut(Duration) -> Option<(Noise, Duration)>,
     mut tell: impl FnMut(&str),
-) -> Waited {
+) -> QuietWait {
     let (mut took, mut quiet_looks, mut last) = (Duration::ZERO, 0, "quiet".to_owned());
     while quiet_looks < QUIET_LOOKS && took < limit {
         let Some((noise, time)) = look(LOOK.min(limit - took)) else { break };
@@ -60,11 +60,11 @@ pub(crate) fn wait(
         tell(&format!("waiting for quiet, {took:.0} of at most {limit:.0} s: {last}"));
     }
     let quiet = quiet_looks >= QUIET_LOOKS;
-    Waited { seconds: took.as_secs_f64(), limit_s: limit.as_secs_f64(), quiet, last }
+    QuietWait { seconds: took.as_secs_f64(), limit_s: limit.as_secs_f64(), quiet, last }
 }
 
 /// Waits for this machine and the device that is to be measured; `is_over`: it is to end. On a terminal it shows for what.
-pub(crate) fn wait_here(limit: Duration, device: &str, is_over: impl Fn() -> bool) -> Waited {
+pub(crate) fn wait_here(limit: Duration, device: &str, is_over: impl Fn() -> bool) -> QuietWait {
     let shows = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let bar = if shows { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
@@ -94,7 +94,7 @@ mod tests {
     const LOUD: Noise = Noise { steal: 0.0, others_cpu: 0.4, others_io: None, cpu_pressure: 0.0, io_pressure: 0.0 };
 
     /// Waits while the noise is as said, a look each, and then none; how often it was told of, too.
-    fn of(limit: u64, noise: &[Noise]) -> (Waited, Vec<String>) {
+    fn of(limit: u64, noise: &[Noise]) -> (QuietWait, Vec<String>) {
         let (mut told, mut left) = (Vec::new(), noise.iter());
         let look = |time: Duration| left.next().map(|noise| (*noise, time));
         let waited = wait(Duration::from_secs(limit), look, |words| told.push(words.to_owned()));
@@ -105,7 +105,7 @@ mod tests {
     fn it_ends_when_it_is_quiet_for_a_while() {
         let quiet = Noise::default();
         let (waited, told) = of(60, &[LOUD, quiet, LOUD, quiet, quiet, LOUD]);
-        assert_eq!(waited, Waited { seconds: 5.0, limit_s: 60.0, quiet: true, last: "quiet".into() });
+        assert_eq!(waited, QuietWait { seconds: 5.0, limit_s: 60.0, quiet: true, last: "quiet".into() });
         assert_eq!(told.len(), 5);
         assert_eq!(told[2], "waiting for quiet, 3 of at most 60 s: others ran 40%");
         assert_eq!(waited.words(), "Waited 5 s until the machine was quiet.");

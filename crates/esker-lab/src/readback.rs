@@ -1,11 +1,11 @@
 //! Reports that were printed as JSON, read again: rows, their parameters in order, their figures, and whether two figures
 //! can be told apart.
 
-use crate::compare::{family, Compared, Contrast};
+use crate::compare::{family, Comparison, Contrast};
 use crate::error::{LabError, Result};
 use crate::experiment::AGAIN;
 use crate::report::{Metric, SCHEMA_VERSION};
-use crate::stats::{middle, Middle};
+use crate::stats::{summary, Summary};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -144,7 +144,7 @@ pub fn label(row: &Value, names: &[&str], gap: &str) -> String {
 
 /// Each row of the report held against the one that is 100 percent for it, from its samples: so of reports of any version.
 #[must_use]
-pub fn compared(report: &Value) -> Vec<Option<Compared>> {
+pub fn compared(report: &Value) -> Vec<Option<Comparison>> {
     let all: Vec<&Value> = all_rows(report).collect();
     let contrast = |(i, row): (usize, &&Value)| {
         let (metric, base) = (report["relative"].as_str()?, row["base"].as_u64()? as usize);
@@ -181,7 +181,7 @@ impl Figure {
     /// Of samples; none without.
     #[must_use]
     pub fn of(metric: &Metric) -> Option<Figure> {
-        let Middle { median, low, high } = middle(&metric.samples)?;
+        let Summary { median, low, high } = summary(&metric.samples)?;
         Some(Figure { median, low, high, samples: metric.samples.clone(), unit: metric.unit.into() })
     }
 
@@ -265,7 +265,7 @@ mod tests {
             ..Report::default()
         };
         let json = report.to_json();
-        let again: Vec<Value> = compared(&json).iter().map(|c| json!(c.map(|c| c.told))).collect();
+        let again: Vec<Value> = compared(&json).iter().map(|c| json!(c.map(|c| c.decision))).collect();
         let first: Vec<Value> = rows(&json).map(|r| r["told"].clone()).collect();
         assert_eq!(first, again);
         assert_eq!(again, [Value::Null, json!("different"), json!("different"), json!("undecided")]);

@@ -322,7 +322,7 @@ fn words(rows: &[Row], targets: &[u32]) -> Vec<String> {
 /// What was replayed at each size, and how long that took in each run.
 fn sizes(rows: &[Row], log: &str) -> Vec<Size> {
     let of = |row: &Row| {
-        let n = row.middle("replayed")?.median;
+        let n = row.summary("replayed")?.median;
         let times = row.metrics.get(LOG_TIME)?.samples.clone();
         (n > 0.0 && times.iter().all(|t| *t > 0.0)).then_some(Size { n, times })
     };

@@ -2,15 +2,15 @@
 //!
 //! Invariant: a row is never left out; one that was not measured says why.
 
-use crate::compare::{family, Compared, Contrast, Told, LEAST_ROUNDS};
+use crate::compare::{family, Comparison, Contrast, Decision, LEAST_ROUNDS};
 use crate::details::Details;
 use crate::error::Verdict;
 use crate::experiment::{interrupted, AGAIN};
 use crate::noise::Noise;
-use crate::quiet::Waited;
+use crate::quiet::QuietWait;
 use crate::readback::Figure;
 use crate::sizes;
-use crate::stats::{middle, Middle};
+use crate::stats::{summary, Summary};
 use crate::times::{Times, PERCENTILES};
 use comfy_table::{presets::NOTHING, CellAlignment, Table};
 use serde_json::{json, Map, Value};
@@ -124,8 +124,8 @@ impl Row {
 
     /// Median and interval of a figure.
     #[must_use]
-    pub fn middle(&self, metric: &str) -> Option<Middle> {
-        self.metrics.get(metric).and_then(|m| middle(&m.samples))
+    pub fn summary(&self, metric: &str) -> Option<Summary> {
+        self.metrics.get(metric).and_then(|m| summary(&m.samples))
     }
 }
 
@@ -144,7 +144,7 @@ pub fn null_difference(rows: &[Row], metric: &str) -> Option<f64> {
 /// Of a row that was measured a second time, from what it was the first time.
 fn twin_difference(rows: &[Row], twin: &Row, metric: &str) -> Option<f64> {
     twin.params.last().filter(|p| p.ends_with(AGAIN))?;
-    let (a, b) = (twin.middle(metric)?.median, rows.get(twin.base?)?.middle(metric)?.median);
+    let (a, b) = (twin.summary(metric)?.median, rows.get(twin.base?)?.summary(metric)?.median);
     (a > 0.0 && b > 0.0).then(|| (a / b).max(b / a) - 1.0)
 }
 
@@ -170,7 +170,7 @@ pub struct Report {
     /// The rows.
     pub rows: Vec<Row>,
     /// How long it was waited for the machine to be quiet, if that was asked for.
-    pub waited: Option<Waited>,
+    pub waited: Option<QuietWait>,
     /// What was found of all rows together, as JSON by its name.
     pub found: Map<String, Value>,
     /// For people.
@@ -201,7 +201,8 @@ impl Report {
 
     /// Notes, and why the machine was too noisy, if it was: what, how much, and in which row the most.
     fn all_notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> = self.waited.iter().map(Waited::words).chain(self.notes.iter().cloned()).collect();
+        let mut notes: Vec<String> =
+            self.waited.iter().map(QuietWait::words).chain(self.notes.iter().cloned()).collect();
         let noisy = || self.rows.iter().filter(|r| r.status == Status::Good && r.noise.is_too_much());
         let worst = noisy().max_by(|a, b| a.noise.excess().total_cmp(&b.noise.excess()));
         if let Some((row, why)) = worst.and_then(|row| Some((row, row.noise.why_too_much()?))) {
@@ -219,7 +220,7 @@ impl Report {
 
     /// Each row held against the one that is 100 percent for it, all together; `None` where there is none, or it is the row
     /// itself.
-    fn compared(&self) -> Vec<Option<Compared>> {
+    fn comparisons(&self) -> Vec<Option<Comparison>> {
         // What is wrong, or was not done, says nothing.
         let counts = |row: &&Row| !matches!(row.status, Status::Void(_) | Status::Failed(_));
         let samples = |row: &Row| Some(Some(row).filter(counts)?.metrics.get(self.relative?)?.samples.clone());
@@ -232,7 +233,7 @@ impl Report {
 
     /// The row that is 100 percent for others is that for itself too.
     fn is_base(&self, i: usize) -> bool {
-        self.rows[i].base == Some(i) && self.relative.is_some_and(|m| self.rows[i].middle(m).is_some())
+        self.rows[i].base == Some(i) && self.relative.is_some_and(|m| self.rows[i].summary(m).is_some())
     }
 
     /// By how much the same differed in the row's group; of a command without groups, in the whole.
@@ -283,7 +284,7 @@ impl Report {
     /// As the schema says.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let compared = self.compared();
+        let compared = self.comparisons();
         let rows: Vec<Value> = (0..self.rows.len()).map(|i| self.row_json(i, compared[i].as_ref())).collect();
         let mut report = json!({
             "schema": "esker-lab",
@@ -310,7 +311,7 @@ impl Report {
         report
     }
 
-    fn row_json(&self, i: usize, compared: Option<&Compared>) -> Value {
+    fn row_json(&self, i: usize, compared: Option<&Comparison>) -> Value {
         let row = &self.rows[i];
         let percent = compared.map(|c| 100.0 * c.ratio).or_else(|| self.is_base(i).then_some(100.0));
         let interval = compared.and_then(|c| c.interval);
@@ -327,7 +328,7 @@ impl Report {
             "percent": percent,
             "percent_low": interval.map(|i| 100.0 * i.0),
             "percent_high": interval.map(|i| 100.0 * i.1),
-            "told": compared.map(|c| c.told),
+            "told": compared.map(|c| c.decision),
             "null_difference": self.null_of(row),
         });
         if let Some(fields) = value.as_object_mut() {
@@ -350,7 +351,7 @@ impl Report {
         head.extend(noise_known.then(|| "noise".to_owned()));
         let mut table = Table::new();
         table.load_preset(NOTHING).set_header(head);
-        let compared = self.compared();
+        let compared = self.comparisons();
         for (i, row) in self.rows.iter().enumerate() {
             let mut line = row.params.clone();
             if row.status == Status::Good || !row.metrics.is_empty() {
@@ -387,7 +388,7 @@ impl Report {
             let _ = writeln!(out, "\nThe same, measured twice, differed by at most {:.1} percent.", 100.0 * null);
         }
         if compared.iter().any(Option::is_some) {
-            let _ = writeln!(out, "{}", told_words(compared.iter().flatten().all(|c| c.interval.is_none())));
+            let _ = writeln!(out, "{}", decision_words(compared.iter().flatten().all(|c| c.interval.is_none())));
         }
         out.push_str(&self.times_text());
         out.push_str(&sizes::text(&self.params, &self.rows));
@@ -422,17 +423,17 @@ pub const CLOSED_LOOP: &str =
 
 /// Percent of the row that is 100 percent, or that it is the same, or that this is not known.
 #[must_use]
-pub fn percent_text(compared: &Compared) -> String {
-    match compared.told {
-        Told::Same => "same".into(),
-        Told::Different => format!("{:.1}", 100.0 * compared.ratio),
-        Told::Undecided => format!("{:.1} undecided", 100.0 * compared.ratio),
+pub fn percent_text(compared: &Comparison) -> String {
+    match compared.decision {
+        Decision::Same => "same".into(),
+        Decision::Different => format!("{:.1}", 100.0 * compared.ratio),
+        Decision::Undecided => format!("{:.1} undecided", 100.0 * compared.ratio),
     }
 }
 
 /// What the verdicts mean; `few`: there are too few rounds for any.
 #[must_use]
-pub fn told_words(few: bool) -> String {
+pub fn decision_words(few: bool) -> String {
     if few {
         return format!("With fewer than {LEAST_ROUNDS} rounds (--runs) nothing is told apart: all is undecided.");
     }
@@ -448,7 +449,7 @@ fn headed(columns: &[(&'static str, &'static str)]) -> Value {
 
 /// Median and half the width of its interval.
 fn figure(row: &Row, name: &str) -> String {
-    let Some(Middle { median, low, high }) = row.middle(name) else { return String::new() };
+    let Some(Summary { median, low, high }) = row.summary(name) else { return String::new() };
     let digits = match median.abs() {
         m if m >= 1000.0 => 0,
         m if m >= 10.0 => 1,

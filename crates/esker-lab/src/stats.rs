@@ -2,7 +2,7 @@
 
 /// The middle of some samples, and the range that most likely holds it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Middle {
+pub struct Summary {
     /// The median.
     pub median: f64,
     /// Lower end of the interval.
@@ -15,7 +15,7 @@ pub struct Middle {
 /// a median; Hahn and Meeker, Statistical Intervals, 5.2). With fewer than six samples none exists: then the interval is
 /// the whole range. `None` without samples.
 #[must_use]
-pub fn middle(samples: &[f64]) -> Option<Middle> {
+pub fn summary(samples: &[f64]) -> Option<Summary> {
     let mut s: Vec<f64> = samples.to_vec();
     s.sort_by(f64::total_cmp);
     let n = s.len();
@@ -23,7 +23,7 @@ pub fn middle(samples: &[f64]) -> Option<Middle> {
     let median = if n % 2 == 1 { s[n / 2] } else { (s[n / 2 - 1] + s[n / 2]) / 2.0 };
     let outside = outside(n);
     let (low, high) = if outside == 0 { (first, last) } else { (s[outside], s[n - 1 - outside]) };
-    Some(Middle { median, low, high })
+    Some(Summary { median, low, high })
 }
 
 /// How many samples may be left out at each end so that the rest still covers the median with 95 percent.
@@ -52,16 +52,16 @@ mod tests {
 
     #[test]
     fn few_samples_give_their_range() {
-        assert_eq!(middle(&[]), None);
-        assert_eq!(middle(&[3.0, 1.0, 2.0]), Some(Middle { median: 2.0, low: 1.0, high: 3.0 }));
-        assert_eq!(middle(&[4.0, 1.0]), Some(Middle { median: 2.5, low: 1.0, high: 4.0 }));
+        assert_eq!(summary(&[]), None);
+        assert_eq!(summary(&[3.0, 1.0, 2.0]), Some(Summary { median: 2.0, low: 1.0, high: 3.0 }));
+        assert_eq!(summary(&[4.0, 1.0]), Some(Summary { median: 2.5, low: 1.0, high: 4.0 }));
     }
 
     #[test]
     fn many_samples_narrow_it() {
         // For 20 samples the interval is from the 6th to the 15th.
         let samples: Vec<f64> = (1..=20).map(f64::from).collect();
-        assert_eq!(middle(&samples), Some(Middle { median: 10.5, low: 6.0, high: 15.0 }));
+        assert_eq!(summary(&samples), Some(Summary { median: 10.5, low: 6.0, high: 15.0 }));
         // Both ways of working it out agree where they meet.
         let (few, many) = (outside(1000), outside(1001));
         assert!(few.abs_diff(many) <= 1, "{few} and {many}");

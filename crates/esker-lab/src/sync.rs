@@ -1,6 +1,6 @@
 //! `esker lab sync`: what a barrier costs, by the way it is asked for and by the state of the file.
 
-use crate::clock::{least_time, steady_rate, together, Enough, Event, Watch};
+use crate::clock::{least_time, steady_rate, together, Event, Repetitions, Watch};
 use crate::details::Details;
 use crate::doctor::{self, IMPLAUSIBLE_US};
 use crate::error::{LabError, Result};
@@ -144,9 +144,9 @@ pub fn run(options: &Options) -> Result<Report> {
             for (state, before) in STATES {
                 for (name, method) in METHODS {
                     let job = Job { folder: experiment.folder().to_owned(), method, before, bytes };
-                    let mut enough = Enough::new(options.count, count, options.min_time);
+                    let mut repetitions = Repetitions::new(options.count, count, options.min_time);
                     let work = Box::new(move |experiment: &Experiment| {
-                        enough.run(|count| job.run(experiment, threads, count))
+                        repetitions.run(|count| job.run(experiment, threads, count))
                     });
                     let params = vec![threads.to_string(), size_text(bytes), state.into(), name.into()];
                     cases.push(Case { params, base: Some(base), work });
@@ -165,8 +165,8 @@ pub fn run(options: &Options) -> Result<Report> {
         let base = cases.len();
         for (name, method, base) in [("fdatasync", METHODS[0].1, None), (NO_BARRIER, Method::None, Some(base))] {
             let job = Job { folder: experiment.folder().to_owned(), method, before: Before::Stream, bytes };
-            let mut enough = Enough::new(count, most, options.min_time);
-            let work = Box::new(move |experiment: &Experiment| enough.run(|count| job.run(experiment, 1, count)));
+            let mut repetitions = Repetitions::new(count, most, options.min_time);
+            let work = Box::new(move |experiment: &Experiment| repetitions.run(|count| job.run(experiment, 1, count)));
             let params = vec!["1".to_owned(), size_text(bytes), STREAM.into(), name.into()];
             cases.push(Case { params, base, work });
         }
@@ -203,7 +203,7 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     notes.extend(left_out);
     let fast = rows.iter().filter(|r| !["sync_file_range", NO_BARRIER].contains(&r.params[3].as_str()));
-    if fast.filter_map(|r| r.middle("median_us")).any(|m| m.median < IMPLAUSIBLE_US) {
+    if fast.filter_map(|r| r.summary("median_us")).any(|m| m.median < IMPLAUSIBLE_US) {
         notes.push(format!(
             "Some barriers took less than {IMPLAUSIBLE_US} us, less than flash needs to write: the device answers from a \
              cache. Make sure that it survives a power cut."

@@ -1,16 +1,16 @@
 //! Reports held against the first of them: rows are matched by what they are for, whatever it was measured on, and how much
 //! of it. Invariant: a row that has no counterpart is told of, with the reason.
 
-use crate::compare::{family, Compared, Contrast};
+use crate::compare::{family, Comparison, Contrast};
 use crate::error::{LabError, Result};
 use crate::readback::{figure, heading, label, number, params, parts, rows, text, Figure};
-use crate::report::{percent_text, told_words};
+use crate::report::{decision_words, percent_text};
 use comfy_table::{presets::NOTHING, CellAlignment, Table};
 use serde_json::Value;
 use std::fmt::Write;
 
 /// A report and its name.
-pub(crate) type Named<'a> = (&'a str, &'a Value);
+pub(crate) type NamedReport<'a> = (&'a str, &'a Value);
 
 /// Parameters that do not say what a row is for, but how much there was, on what, or what came out.
 const LOOSE: [&str; 12] = [
@@ -22,8 +22,8 @@ const AMOUNTS: [&str; 2] = ["records", "commits"];
 const OF_THE_WHOLE: [&str; 4] = ["s", "MiB", "bytes", ""];
 
 /// The reports of each command, in the order in which commands are met.
-pub(crate) fn by_command<'r>(reports: &'r [(String, Value)]) -> Vec<(String, Vec<Named<'r>>)> {
-    let mut found: Vec<(String, Vec<Named<'r>>)> = Vec::new();
+pub(crate) fn by_command<'r>(reports: &'r [(String, Value)]) -> Vec<(String, Vec<NamedReport<'r>>)> {
+    let mut found: Vec<(String, Vec<NamedReport<'r>>)> = Vec::new();
     for (name, report) in reports {
         for part in parts(report) {
             let command = text(&part["command"]);
@@ -126,7 +126,7 @@ fn renamed(there: &Value, here: &Value, names: &[&str]) -> Value {
 }
 
 /// What was compared: a line for each row of the first, with the figures of all.
-pub(crate) struct Versus {
+pub(crate) struct ComparisonTable {
     /// Names of the parameters.
     pub(crate) params: Vec<String>,
     /// Names and headings of the figures.
@@ -142,7 +142,7 @@ pub(crate) struct Line {
     /// Values of its parameters; where a report's differ, those too.
     pub(crate) params: Vec<String>,
     /// For each figure: of each report the figure, and how it stands to the first one's.
-    pub(crate) cells: Vec<Vec<(Option<Figure>, Option<Compared>)>>,
+    pub(crate) cells: Vec<Vec<(Option<Figure>, Option<Comparison>)>>,
 }
 
 impl Line {
@@ -152,7 +152,7 @@ impl Line {
 }
 
 /// Compares all reports of a command with the first. `others` are aligned.
-pub(crate) fn versus(first: &Named<'_>, others: &[(&str, Aligned)]) -> Versus {
+pub(crate) fn versus(first: &NamedReport<'_>, others: &[(&str, Aligned)]) -> ComparisonTable {
     let names = params(first.1);
     let mut metrics: Vec<(String, String)> = Vec::new();
     for metric in crate::html::metrics(first.1) {
@@ -188,7 +188,7 @@ pub(crate) fn versus(first: &Named<'_>, others: &[(&str, Aligned)]) -> Versus {
     let mut unmatched: Vec<String> = others.iter().flat_map(|o| asked_otherwise(first, o, &names)).collect();
     unmatched.extend(others.iter().flat_map(said));
     unmatched.extend(others.iter().flat_map(|o| without_figures(first, o, &names)));
-    Versus { params: names.into_iter().map(str::to_owned).collect(), metrics, lines, unmatched }
+    ComparisonTable { params: names.into_iter().map(str::to_owned).collect(), metrics, lines, unmatched }
 }
 
 /// Options that change nothing of what a row is, or that rows tell themselves.
@@ -218,7 +218,7 @@ const TOLD: [&str; 22] = [
 ];
 
 /// Options in which two reports differ, so that the same row is not the same thing.
-fn asked_otherwise(first: &Named<'_>, other: &(&str, Aligned), names: &[&str]) -> Option<String> {
+fn asked_otherwise(first: &NamedReport<'_>, other: &(&str, Aligned), names: &[&str]) -> Option<String> {
     let (there, here) = (first.1["options"].as_object()?, other.1.report["options"].as_object()?);
     let matters = |name: &str| !TOLD.contains(&name) && !names.contains(&name);
     let said = |value: &Value| if value.is_null() { "nothing".to_owned() } else { text(value) };
@@ -233,7 +233,7 @@ fn asked_otherwise(first: &Named<'_>, other: &(&str, Aligned), names: &[&str]) -
 }
 
 /// Rows that were not measured in one of two reports, though both have them: by what is said of them there.
-fn without_figures(first: &Named<'_>, other: &(&str, Aligned), names: &[&str]) -> Vec<String> {
+fn without_figures(first: &NamedReport<'_>, other: &(&str, Aligned), names: &[&str]) -> Vec<String> {
     let called_by: Vec<&str> = names.iter().copied().filter(|n| !AMOUNTS.contains(n)).collect();
     let mut said: Vec<(&str, String, Vec<String>)> = Vec::new();
     for here in rows(&other.1.report) {
@@ -270,7 +270,7 @@ fn tell(lines: &mut [Line]) {
     }
 }
 
-impl Versus {
+impl ComparisonTable {
     /// Is there nothing but rows with too few rounds?
     pub(crate) fn undecided(&self) -> bool {
         let cells = self.lines.iter().flat_map(|l| &l.cells).flatten();
@@ -292,7 +292,7 @@ impl Versus {
             table.load_preset(NOTHING).set_header(head);
             for line in &lines {
                 let figure = |c: &(Option<Figure>, _)| c.0.as_ref().map_or_else(|| "-".into(), |f| number(f.median));
-                let percent = |c: &(_, Option<Compared>)| c.1.as_ref().map_or_else(|| "-".into(), percent_text);
+                let percent = |c: &(_, Option<Comparison>)| c.1.as_ref().map_or_else(|| "-".into(), percent_text);
                 let figures = line.cells[m].iter().map(figure).chain(line.cells[m][1..].iter().map(percent));
                 table.add_row(line.params.iter().cloned().chain(figures));
             }
@@ -305,7 +305,7 @@ impl Versus {
             let heading = crate::html::with_unit(heading, unit);
             let _ = writeln!(out, "\n{heading}, then percent:\n{}", table.trim_fmt());
         }
-        let _ = writeln!(out, "\n{}", told_words(self.undecided()));
+        let _ = writeln!(out, "\n{}", decision_words(self.undecided()));
         self.unmatched.iter().for_each(|u| out += &format!("{u}\n"));
         out
     }
@@ -356,7 +356,7 @@ pub fn to_text(reports: &[(String, Value)]) -> Result<String> {
 }
 
 /// What to say of reports that a command has no part in.
-pub(crate) fn missing(of: &[Named<'_>], reports: &[(String, Value)]) -> Vec<String> {
+pub(crate) fn missing(of: &[NamedReport<'_>], reports: &[(String, Value)]) -> Vec<String> {
     let without = reports.iter().filter(|(name, _)| !of.iter().any(|o| std::ptr::eq(o.0, name.as_str())));
     without.map(|(name, _)| format!("{name} has no report of this command.")).collect()
 }

@@ -1,6 +1,6 @@
 //! Good rows of reports, and comparing them: only rows of one report that differ in nothing but what is looked at.
 
-use crate::compare::{family, Compared, Contrast, Told};
+use crate::compare::{family, Comparison, Contrast, Decision};
 use crate::noise::Noise;
 use crate::readback::{figure, heading, label, number, params, rows, text, Figure};
 use serde::Deserialize;
@@ -17,18 +17,18 @@ pub(super) struct Fact<'a> {
 
 /// A figure that rows are compared by.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct By {
+pub(super) struct Criterion {
     pub(super) metric: &'static str,
     pub(super) more_is_better: bool,
 }
 
-impl By {
-    pub(super) const fn least(metric: &'static str) -> By {
-        By { metric, more_is_better: false }
+impl Criterion {
+    pub(super) const fn least(metric: &'static str) -> Criterion {
+        Criterion { metric, more_is_better: false }
     }
 
-    pub(super) const fn most(metric: &'static str) -> By {
-        By { metric, more_is_better: true }
+    pub(super) const fn most(metric: &'static str) -> Criterion {
+        Criterion { metric, more_is_better: true }
     }
 }
 
@@ -38,7 +38,7 @@ impl<'a> Fact<'a> {
     }
 
     /// The figure, turned so that less is better.
-    pub(super) fn cost(&self, by: By) -> Option<Figure> {
+    pub(super) fn cost(&self, by: Criterion) -> Option<Figure> {
         let figure = figure(self.row, by.metric)?;
         Some(if by.more_is_better { figure.inverse() } else { figure })
     }
@@ -80,7 +80,7 @@ impl<'a> Group<'a> {
     }
 
     /// The one with the least cost.
-    pub(super) fn best(&self, by: By, among: impl Fn(&Fact<'a>) -> bool) -> Option<&Fact<'a>> {
+    pub(super) fn best(&self, by: Criterion, among: impl Fn(&Fact<'a>) -> bool) -> Option<&Fact<'a>> {
         let costs = self.facts.iter().filter(|f| among(f)).filter_map(|f| Some((f, f.cost(by)?.median)));
         costs.min_by(|a, b| a.1.total_cmp(&b.1)).map(|f| f.0)
     }
@@ -96,16 +96,16 @@ pub(super) struct Facts<'a> {
     /// Connections that a server is to have at once.
     pub(super) max_connections: u64,
     held: RefCell<BTreeMap<Pair, Option<Contrast>>>,
-    told: BTreeMap<Pair, Option<Compared>>,
+    comparisons: BTreeMap<Pair, Option<Comparison>>,
 }
 
 impl<'a> Facts<'a> {
     pub(super) fn new(reports: &'a [&'a Value], max_connections: u64) -> Facts<'a> {
-        Facts { reports, max_connections, held: RefCell::default(), told: BTreeMap::new() }
+        Facts { reports, max_connections, held: RefCell::default(), comparisons: BTreeMap::new() }
     }
 
     /// Rows of each group that a rule may compare.
-    pub(super) fn hold(&self, groups: &[Group<'a>], by: By, among: impl Fn(&Fact<'a>, &Fact<'a>) -> bool) {
+    pub(super) fn hold(&self, groups: &[Group<'a>], by: Criterion, among: impl Fn(&Fact<'a>, &Fact<'a>) -> bool) {
         let mut held = self.held.borrow_mut();
         for facts in groups.iter().map(|g| &g.facts) {
             for (i, a) in facts.iter().enumerate() {
@@ -120,30 +120,30 @@ impl<'a> Facts<'a> {
     /// Judges all that is held.
     pub(super) fn judge(&mut self) {
         let held = self.held.take();
-        let told = family(&held.values().cloned().collect::<Vec<_>>());
-        self.told = held.into_keys().zip(told).collect();
+        let comparisons = family(&held.values().cloned().collect::<Vec<_>>());
+        self.comparisons = held.into_keys().zip(comparisons).collect();
     }
 
     /// The cost of `a` over that of `b`, and what can be told of it.
-    fn told(&self, a: &Fact<'_>, b: &Fact<'_>, by: By) -> Option<(f64, Told)> {
-        let find = |a, b| self.told.get(&pair(a, b, by)).copied().flatten();
-        let turned = || find(b, a).map(|c| (1.0 / c.ratio, c.told));
-        find(a, b).map(|c| (c.ratio, c.told)).or_else(turned)
+    fn decision(&self, a: &Fact<'_>, b: &Fact<'_>, by: Criterion) -> Option<(f64, Decision)> {
+        let find = |a, b| self.comparisons.get(&pair(a, b, by)).copied().flatten();
+        let turned = || find(b, a).map(|c| (1.0 / c.ratio, c.decision));
+        find(a, b).map(|c| (c.ratio, c.decision)).or_else(turned)
     }
 
     /// Can `a` be told to be better than `b`? Only of what is held.
-    pub(super) fn is_better(&self, a: &Fact<'_>, b: &Fact<'_>, by: By) -> bool {
-        self.told(a, b, by).is_some_and(|(ratio, told)| told == Told::Different && ratio < 1.0)
+    pub(super) fn is_better(&self, a: &Fact<'_>, b: &Fact<'_>, by: Criterion) -> bool {
+        self.decision(a, b, by).is_some_and(|(ratio, decision)| decision == Decision::Different && ratio < 1.0)
     }
 
     /// The cost of `a` in percent of that of `b`, by pairs of rounds as the verdict is. Only of what is held.
-    pub(super) fn percent(&self, a: &Fact<'_>, b: &Fact<'_>, by: By) -> f64 {
-        self.told(a, b, by).map_or(f64::NAN, |(ratio, _)| 100.0 * ratio)
+    pub(super) fn percent(&self, a: &Fact<'_>, b: &Fact<'_>, by: Criterion) -> f64 {
+        self.decision(a, b, by).map_or(f64::NAN, |(ratio, _)| 100.0 * ratio)
     }
 
     /// Is it known whether they differ?
-    pub(super) fn is_decided(&self, a: &Fact<'_>, b: &Fact<'_>, by: By) -> bool {
-        self.told(a, b, by).is_some_and(|(_, told)| told != Told::Undecided)
+    pub(super) fn is_decided(&self, a: &Fact<'_>, b: &Fact<'_>, by: Criterion) -> bool {
+        self.decision(a, b, by).is_some_and(|(_, decision)| decision != Decision::Undecided)
     }
 
     /// Those of one command.
@@ -189,7 +189,7 @@ fn bytes_of(text: &str) -> Option<u64> {
     digits.parse::<f64>().ok().filter(|v| *v > 0.0).map(|v| (v * 2f64.powi(shift)) as u64)
 }
 
-fn pair(a: &Fact<'_>, b: &Fact<'_>, by: By) -> Pair {
+fn pair(a: &Fact<'_>, b: &Fact<'_>, by: Criterion) -> Pair {
     (a.row, b.row, by.metric)
 }
 

@@ -5,13 +5,13 @@ use crate::compare::known::{percent, samples, Noise, KINDS};
 use crate::readback::Figure;
 
 /// Made-up reports.
-struct Made {
+struct ReportMaker {
     noise: Noise,
     rounds: usize,
     random: fastrand::Rng,
 }
 
-impl Made {
+impl ReportMaker {
     /// A report with these rows; the second one takes `times` as long as the others.
     fn report(&mut self, command: &str, options: &Value, metric: &str, params: &[Value], times: f64) -> Value {
         let row = |(params, samples): (&Value, Vec<f64>)| {
@@ -26,14 +26,14 @@ impl Made {
 
 /// Everything that the rules compare, with equal rows but for the default buffer.
 fn everything(noise: Noise, seed: u64, rounds: usize, times: f64) -> Vec<Value> {
-    let mut made = Made { noise, rounds, random: fastrand::Rng::with_seed(seed) };
+    let mut maker = ReportMaker { noise, rounds, random: fastrand::Rng::with_seed(seed) };
     let sizes = |way: &str, what: &[&str], from: u64, n: u32| -> Vec<Value> {
         let one =
             |what: &str, i: u32| json!({ "do": what, "records": "static", "way": way, "buffer": size_text(from << i) });
         what.iter().flat_map(|w| (0..n).map(move |i| one(w, i))).collect()
     };
     let mut of = |command: &str, options: Value, metric: &str, params: &[Value], times: f64| {
-        made.report(command, &options, metric, params, times)
+        maker.report(command, &options, metric, params, times)
     };
     // 1M, the default's, comes second.
     let mut bulk = sizes("esker", &["write"], 64 << 10, 7);

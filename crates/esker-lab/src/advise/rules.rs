@@ -1,6 +1,6 @@
 //! What is advised, and by which rule: each function is one setting, or one choice of the engine's own.
 
-use super::facts::{By, Fact, Facts, Group};
+use super::facts::{Criterion, Fact, Facts, Group};
 use super::{Advice, Outcome};
 use crate::readback::{figure, number, Figure};
 use crate::sync::{NO_BARRIER, STREAM};
@@ -12,9 +12,9 @@ pub(super) const UNKNOWN: &str =
     "No command of the lab says anything of esker_bulk_threshold, esker_wal_segment_size, \
     esker_default_compression, bulk_insert_buffer_size, read_rnd_buffer_size and the settings of other engines.";
 
-const DEVICE_TIME: By = By::least("durable_s");
-const RECORD_TIME: By = By::least("ns");
-const RATE: By = By::most("per_second");
+const DEVICE_TIME: Criterion = Criterion::least("durable_s");
+const RECORD_TIME: Criterion = Criterion::least("ns");
+const RATE: Criterion = Criterion::most("per_second");
 
 /// Advice on everything there is a rule for.
 pub(super) fn all(facts: &Facts<'_>) -> Vec<Advice> {
@@ -36,7 +36,7 @@ struct Size {
     rows: &'static [&'static str],
     way: &'static str,
     model: &'static str,
-    by: By,
+    by: Criterion,
     meaning: &'static str,
     /// Who has one of that size.
     each: &'static str,
@@ -348,7 +348,7 @@ fn recovery_target(facts: &Facts<'_>) -> Advice {
 struct Choice {
     name: &'static str,
     command: &'static str,
-    by: By,
+    by: Criterion,
     /// In which parameters the ways differ.
     vary: &'static [&'static str],
     among: fn(&Fact<'_>) -> bool,
@@ -366,7 +366,7 @@ const CHOICES: [Choice; 4] = [
     Choice {
         name: "engine: the log's barrier",
         command: "sync",
-        by: By::least("median_us"),
+        by: Criterion::least("median_us"),
         vary: &["file", "barrier"],
         // What flushes no device cache is no barrier, a log cannot be written over in one place, and how fast large writes get
         // durable is no choice.

@@ -26,12 +26,12 @@ pub(super) fn part(records: &Records, buffer: usize) -> Part {
 
 /// Time in which records were written, and what the kernel used and read meanwhile.
 #[derive(Default)]
-struct Spent {
+struct Cost {
     took: Duration,
     used: Usage,
 }
 
-impl Spent {
+impl Cost {
     /// Does it with the file out of memory, which is not part of the time.
     fn time<T>(&mut self, path: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
         measure::set_cache(path, "cold")?;
@@ -59,7 +59,7 @@ impl<'a> Job<'a, '_> {
             made.write_at(&vec![0xEE; APPEND_START as usize], 0)?;
             let file = Arc::new(RawFile::open(&path, RawOptions { write: true, ..RawOptions::default() })?);
             let mut writer = Box::new(Cached::new(file.clone(), APPEND_START, buffer, rule)?);
-            let mut spent = Spent::default();
+            let mut cost = Cost::default();
             let (mut position, mut filled) = (APPEND_START, 0);
             for i in part.range() {
                 experiment.check()?;
@@ -69,17 +69,17 @@ impl<'a> Job<'a, '_> {
                     writer.put(records.get(i))?;
                     continue;
                 }
-                spent.time(&path, || writer.put(records.get(i)))?;
+                cost.time(&path, || writer.put(records.get(i)))?;
                 while filled >= rule.room(buffer, position) {
                     let room = rule.room(buffer, position);
                     position += room as u64;
                     filled -= room;
                 }
             }
-            let (_, counted) = spent.time(&path, || writer.finish())?;
+            let (_, counted) = cost.time(&path, || writer.finish())?;
             let mut sample = Sample::default();
-            per_record(&mut sample, part.count, &spent.used, spent.took.as_nanos() as f64);
-            sample.metrics.push(("tail_reads", "", spent.used.device_read_bytes as f64 / PAGE));
+            per_record(&mut sample, part.count, &cost.used, cost.took.as_nanos() as f64);
+            sample.metrics.push(("tail_reads", "", cost.used.device_read_bytes as f64 / PAGE));
             sample.counts = vec![
                 ("overflows", counted.overflows),
                 ("direct", counted.direct),

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What a leader does for its group, besides the coordinator's log.
-pub(super) trait Decides<T> {
+pub(super) trait Participant<T> {
     /// Before that log is written.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl<'a, T> Coordinator<'a, T> {
     ///
     /// # Errors
     /// What the file or `decides` say, then for all that come later too.
-    pub(super) fn commit(&self, prepared: T, decides: &impl Decides<T>) -> Result<u64> {
+    pub(super) fn commit(&self, prepared: T, participant: &impl Participant<T>) -> Result<u64> {
         let mut queue = self.lock();
         queue.waiting.push(prepared);
         queue.entered += 1;
@@ -98,7 +98,7 @@ impl<'a, T> Coordinator<'a, T> {
             let position = queue.position;
             drop(queue);
             // The others wait: whatever becomes of the leader, they must hear of it.
-            let result = caught(|| self.lead(decides, &group, position));
+            let result = caught(|| self.lead(participant, &group, position));
             queue = self.lock();
             queue.leading = false;
             queue.finished += group.len() as u64;
@@ -110,8 +110,8 @@ impl<'a, T> Coordinator<'a, T> {
         }
     }
 
-    fn lead(&self, decides: &impl Decides<T>, group: &[T], position: u64) -> Result<(u64, u64)> {
-        decides.before(group)?;
+    fn lead(&self, participant: &impl Participant<T>, group: &[T], position: u64) -> Result<(u64, u64)> {
+        participant.before(group)?;
         let entries = vec![0xB1; group.len() * self.entry];
         self.file.write_at(&entries, position)?;
         self.counts.grouped(group.len());
@@ -119,7 +119,7 @@ impl<'a, T> Coordinator<'a, T> {
             self.file.sync(Barrier::Fdatasync)?;
             self.counts.coordinator_syncs.fetch_add(1, Ordering::Relaxed);
         }
-        Ok((position + entries.len() as u64, decides.decide(group)?))
+        Ok((position + entries.len() as u64, participant.decide(group)?))
     }
 
     /// Bytes that its log has.
@@ -142,7 +142,7 @@ mod tests {
     #[derive(Default)]
     struct Order(Mutex<Vec<u64>>);
 
-    impl Decides<u64> for Order {
+    impl Participant<u64> for Order {
         fn decide(&self, group: &[u64]) -> Result<u64> {
             self.0.lock().unwrap().extend(group);
             Ok(group.len() as u64)
@@ -187,7 +187,7 @@ mod tests {
 
     struct Panics;
 
-    impl Decides<u64> for Panics {
+    impl Participant<u64> for Panics {
         fn decide(&self, _: &[u64]) -> Result<u64> {
             panic!("undecided")
         }

@@ -1,7 +1,7 @@
 //! Commits through the engine's own sessions: a row each, with all that an engine does for one; alone, or in two phases as
 //! the server's binlog drives them.
 
-use super::coordinator::{Coordinator, Decides};
+use super::coordinator::{Coordinator, Participant};
 use super::mode::Mode;
 use crate::error::{LabError, Result};
 use crate::recovery::table_of_rows;
@@ -122,7 +122,7 @@ impl Rows {
 }
 
 /// In memory, in this order, in the leader's thread; each thread carries its own out afterwards.
-impl Decides<Client> for Rows {
+impl Participant<Client> for Rows {
     fn decide(&self, group: &[Client]) -> Result<u64> {
         group.iter().for_each(|client| client.session().commit_ordered());
         Ok(0)

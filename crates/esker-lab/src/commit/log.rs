@@ -1,6 +1,6 @@
 //! Transactions of the engine's log alone: redo, and who makes it durable, without the engine above it.
 
-use super::coordinator::{Coordinator, Decides};
+use super::coordinator::{Coordinator, Participant};
 use super::mode::{Mode, DECISION_BYTES};
 use super::work::Counts;
 use crate::error::{LabError, Result};
@@ -72,7 +72,7 @@ impl<'a> Log<'a> {
 }
 
 /// Of transactions that are prepared up to these positions.
-impl Decides<u64> for Log<'_> {
+impl Participant<u64> for Log<'_> {
     fn before(&self, group: &[u64]) -> Result<()> {
         match self.mode.group_prepare {
             true => self.sync(Committer::No, group.iter().copied().max().unwrap_or(0)),

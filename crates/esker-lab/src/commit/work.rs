@@ -49,7 +49,7 @@ impl Counts {
 }
 
 /// What the engine counts while the clock runs.
-struct Moved {
+struct EngineCounts {
     figures: [f64; 5],
     /// Groups of those who waited for a sync of its log, in order to commit and in order to prepare.
     groups: [Sizes; 2],
@@ -145,15 +145,15 @@ impl Job {
         };
         let (events, took): (Vec<Vec<Event>>, Duration) = together(jobs, || before = look(), &work)?;
         let after = look();
-        let moved = Moved {
+        let engine = EngineCounts {
             figures: std::array::from_fn(|i| (after.0[i] - before.0[i]) as f64),
             groups: std::array::from_fn(|i| Sizes::of_groups(&after.1[i].since(&before.1[i]))),
         };
-        Ok((self.sample(&events, took, counts, moved), took))
+        Ok((self.sample(&events, took, counts, engine), took))
     }
 
-    fn sample(&self, events: &[Vec<Event>], took: Duration, counts: &Counts, moved: Moved) -> Sample {
-        let [syncs, groups, members, bytes, segments] = moved.figures;
+    fn sample(&self, events: &[Vec<Event>], took: Duration, counts: &Counts, engine: EngineCounts) -> Sample {
+        let [syncs, groups, members, bytes, segments] = engine.figures;
         let mut times: Vec<f64> = events.iter().flatten().map(|e| e.took_ns as f64 / 1000.0).collect();
         times.sort_by(f64::total_cmp);
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
@@ -189,7 +189,7 @@ impl Job {
             sample.metrics.push(("group_median", "", f64::from(sizes[sizes.len() / 2])));
             sample.metrics.push(("group_largest", "", f64::from(*largest)));
         }
-        let [commits, prepares] = moved.groups;
+        let [commits, prepares] = engine.groups;
         let all = [("commits", commits), ("prepares", prepares), ("coordinator", Sizes::exact(&sizes))];
         sample.details.sizes.extend(all.into_iter().filter(|(_, sizes)| sizes.count() > 0));
         sample

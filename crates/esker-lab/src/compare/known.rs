@@ -84,9 +84,9 @@ pub(crate) fn samples(noise: Noise, rows: usize, rounds: usize, seed: u64, times
     samples
 }
 
-fn told(samples: &[Vec<f64>]) -> Vec<Told> {
+fn told(samples: &[Vec<f64>]) -> Vec<Decision> {
     let against = |row: &Vec<f64>| Contrast::of_rounds(row, &samples[0]);
-    family(&samples[1..].iter().map(against).collect::<Vec<_>>()).into_iter().flatten().map(|c| c.told).collect()
+    family(&samples[1..].iter().map(against).collect::<Vec<_>>()).into_iter().flatten().map(|c| c.decision).collect()
 }
 
 /// Percent of the sets in which it is so.
@@ -101,8 +101,8 @@ fn equal_rows_are_called_different_in_few_reports_and_a_true_difference_is_found
     for noise in KINDS {
         for rows in [3, 12] {
             let of = |seed, times| told(&samples(noise, rows, LEAST_ROUNDS, seed, times));
-            let wrong = percent(|seed| of(seed, 1.0).contains(&Told::Different));
-            let found = percent(|seed| of(seed, 1.10)[0] == Told::Different);
+            let wrong = percent(|seed| of(seed, 1.0).contains(&Decision::Different));
+            let found = percent(|seed| of(seed, 1.10)[0] == Decision::Different);
             println!("{noise:?}, {rows} rows: {wrong:.1} percent called different, {found:.1} percent found");
             assert!(wrong <= 5.0, "{noise:?}, {rows} rows: {wrong} percent of equal reports called different");
             assert!(found >= 90.0, "{noise:?}, {rows} rows: a difference was found in {found} percent");
@@ -114,11 +114,11 @@ fn equal_rows_are_called_different_in_few_reports_and_a_true_difference_is_found
 fn rows_with_noise_of_their_own_need_more_rounds() {
     let of = |rounds, seed, times| told(&samples(Noise::OfRows, 12, rounds, seed, times));
     for rounds in [32, 64] {
-        let wrong = percent(|seed| of(rounds, seed, 1.0).contains(&Told::Different));
+        let wrong = percent(|seed| of(rounds, seed, 1.0).contains(&Decision::Different));
         println!("{rounds} rounds: {wrong:.1} percent called different");
         assert!(wrong <= 5.0, "{wrong} percent of equal reports called different in {rounds} rounds");
     }
-    let found = percent(|seed| of(64, seed, 1.10)[0] == Told::Different);
+    let found = percent(|seed| of(64, seed, 1.10)[0] == Decision::Different);
     println!("{found:.1} percent found in 64 rounds");
     assert!(found >= 90.0, "found in {found} percent");
 }
@@ -130,8 +130,8 @@ fn one_row_with_noise_of_its_own() {
     for (rows, rounds, most) in
         [(3, 16, 75.0), (12, 16, 75.0), (3, 32, 90.0), (12, 32, 90.0), (3, 64, 90.0), (12, 64, 90.0)]
     {
-        let wrong = percent(|seed| of(rows, rounds, seed, 1.0).contains(&Told::Different));
-        let found = percent(|seed| of(rows, rounds, seed, 1.10)[0] == Told::Different);
+        let wrong = percent(|seed| of(rows, rounds, seed, 1.0).contains(&Decision::Different));
+        let found = percent(|seed| of(rows, rounds, seed, 1.10)[0] == Decision::Different);
         println!("{rows} rows, {rounds} rounds: {wrong:.1} percent called different, {found:.1} percent found");
         assert!(wrong <= 5.0, "{rows} rows, {rounds} rounds: {wrong} percent of equal reports called different");
         assert!(found >= most, "{rows} rows, {rounds} rounds: found in {found} percent");
@@ -144,10 +144,10 @@ fn reports_of_two_quiet_machines_are_told_apart_alike() {
         let of = |seed: u64, times: f64| {
             let (a, b) = (samples(noise, 12, 16, 2 * seed, times), samples(noise, 12, 16, 2 * seed + 1, 1.0));
             let contrasts: Vec<_> = a.iter().zip(&b).map(|(a, b)| Contrast::of_reports(a, b)).collect();
-            family(&contrasts).into_iter().flatten().map(|c| c.told).collect::<Vec<_>>()
+            family(&contrasts).into_iter().flatten().map(|c| c.decision).collect::<Vec<_>>()
         };
-        let wrong = percent(|seed| of(seed, 1.0).contains(&Told::Different));
-        let found = percent(|seed| of(seed, 1.10)[1] == Told::Different);
+        let wrong = percent(|seed| of(seed, 1.0).contains(&Decision::Different));
+        let found = percent(|seed| of(seed, 1.10)[1] == Decision::Different);
         println!("{noise:?}: {wrong:.1} percent called different, {found:.1} percent found");
         assert!(wrong <= 5.0 && found >= 90.0, "{noise:?}: {wrong} percent called different, {found} percent found");
     }
@@ -158,7 +158,7 @@ fn too_few_rounds_decide_nothing() {
     for rounds in 1..LEAST_ROUNDS {
         for times in [1.0, 1.1, 50.0] {
             let told = told(&samples(Noise::White, 5, rounds, rounds as u64, times));
-            assert!(told.iter().all(|t| *t == Told::Undecided), "{rounds} rounds: {told:?}");
+            assert!(told.iter().all(|t| *t == Decision::Undecided), "{rounds} rounds: {told:?}");
         }
     }
 }
@@ -185,12 +185,12 @@ fn every_round_has_its_way_back_and_an_even_drift_falls_out() {
 fn what_is_called_the_same_is_nearly_so() {
     let steady = |of: f64| [of; 16];
     let judge = |a: &[f64], b: &[f64]| family(&[Contrast::of_rounds(a, b)])[0];
-    assert_eq!(judge(&steady(2.0), &steady(2.0)).map(|c| c.told), Some(Told::Same));
+    assert_eq!(judge(&steady(2.0), &steady(2.0)).map(|c| c.decision), Some(Decision::Same));
     let twice = judge(&steady(2.0), &steady(1.0));
-    assert!(twice.is_some_and(|c| c.told == Told::Different && (c.ratio - 2.0).abs() < 1e-6), "{twice:?}");
+    assert!(twice.is_some_and(|c| c.decision == Decision::Different && (c.ratio - 2.0).abs() < 1e-6), "{twice:?}");
     // So noisy that half as much again might be hidden.
     let noisy: Vec<f64> = (0..16).map(|n| if n % 4 < 2 { 1.0 } else { 2.0 }).collect();
-    assert_eq!(judge(&noisy, &steady(1.4)).map(|c| c.told), Some(Told::Undecided));
+    assert_eq!(judge(&noisy, &steady(1.4)).map(|c| c.decision), Some(Decision::Undecided));
     assert_eq!(judge(&[0.0; 16], &steady(1.0)), None);
     assert_eq!(judge(&[], &[]), None);
 }

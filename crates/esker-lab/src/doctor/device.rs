@@ -155,9 +155,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     /// Files by path; links have their target as text.
-    struct Made(BTreeMap<String, String>);
+    struct FakeSys(BTreeMap<String, String>);
 
-    impl Sys for Made {
+    impl Sys for FakeSys {
         fn text(&self, path: &str) -> Option<String> {
             self.0.get(path).cloned()
         }
@@ -175,7 +175,7 @@ mod tests {
     fn made(lines: &str) -> Device {
         let files = lines.lines().filter_map(|l| l.trim().split_once(' '));
         let files = files.map(|(path, text)| (format!("/sys/{path}"), text.to_owned()));
-        device(&Made(files.collect()), "/sys/dev/block/8:1").unwrap()
+        device(&FakeSys(files.collect()), "/sys/dev/block/8:1").unwrap()
     }
 
     fn disk(place: &str, name: &str, rotates: u8, cache: &str) -> String {

@@ -2,7 +2,7 @@
 
 use super::draw::{lines, values, Axes, Point, Series, COLOURS};
 use super::plots::{framed, titled};
-use super::Named;
+use super::NamedReport;
 use crate::readback::{figure, number, rows, text, Figure};
 use crate::recovery::LOG_TIME;
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub(super) const SPEED: &str = "replay_mib_s";
 const STEPS: u32 = 40;
 
 /// A plot for each log that has a law, and one of speed.
-pub(super) fn plots(out: &mut String, reports: &[Named<'_>]) {
+pub(super) fn plots(out: &mut String, reports: &[NamedReport<'_>]) {
     let Some((_, first)) = reports.first() else { return };
     for law in laws(first) {
         let log = text(&law["log"]);
@@ -52,7 +52,7 @@ fn measured<'a>(
 }
 
 /// What was measured, each by itself, and the curve.
-fn of_log((name, report): &Named<'_>, log: &str, n: usize, several: bool) -> Vec<Series> {
+fn of_log((name, report): &NamedReport<'_>, log: &str, n: usize, several: bool) -> Vec<Series> {
     let of = |what: String| if several { format!("{name}: {what}") } else { what };
     let colour = 2 * n % COLOURS;
     let points: Vec<Point> =
@@ -80,7 +80,7 @@ fn of_log((name, report): &Named<'_>, log: &str, n: usize, several: bool) -> Vec
 }
 
 /// How fast, by how much there was: of the log that only grows, as one that is kept short has few lengths.
-fn speed(out: &mut String, reports: &[Named<'_>]) {
+fn speed(out: &mut String, reports: &[NamedReport<'_>]) {
     let logs: Vec<String> = laws(reports[0].1).map(|l| text(&l["log"])).collect();
     let mut series: Vec<Series> = Vec::new();
     for (line, log) in logs.iter().enumerate() {

@@ -2,7 +2,7 @@
 //! enough values, else as bars; many lines are parted into several plots. And one for each kind of histogram.
 
 use super::draw::{bars, escape, heat, lines, values, Axes, Point, Series, COLOURS};
-use super::Named;
+use super::NamedReport;
 use crate::readback::{all_rows, figure, heading, label, number, params, text, Figure};
 use serde_json::Value;
 use std::fmt::Write;
@@ -24,14 +24,14 @@ const TIMES: &str = "how often it took how long";
 
 /// A command's lines and their colours, which are the same in all of its plots.
 #[derive(Debug)]
-pub(super) struct Painted {
+pub(super) struct LineColours {
     pub(super) command: String,
     pub(super) lines: Vec<(String, usize)>,
     /// Something is drawn in them.
     drawn: bool,
 }
 
-impl Painted {
+impl LineColours {
     /// Does the page's legend tell them? More than there are colours have one beside their plot.
     pub(super) fn is_told(&self) -> bool {
         self.drawn && self.lines.len() > 1 && self.lines.len() <= COLOURS
@@ -43,11 +43,11 @@ impl Painted {
 }
 
 /// The colours of each command's lines: a name that another command has, too, has the same one, if it is free.
-pub(super) fn colours(commands: &[(String, Vec<Named<'_>>)]) -> Vec<Painted> {
+pub(super) fn colours(commands: &[(String, Vec<NamedReport<'_>>)]) -> Vec<LineColours> {
     let mut known: Vec<(String, usize)> = Vec::new();
-    let mut paint = |(command, reports): &(String, Vec<Named<'_>>)| {
+    let mut paint = |(command, reports): &(String, Vec<NamedReport<'_>>)| {
         let Some((_, first)) = reports.first() else {
-            return Painted { command: command.clone(), lines: Vec::new(), drawn: false };
+            return LineColours { command: command.clone(), lines: Vec::new(), drawn: false };
         };
         let layout = Layout::of(first);
         let mut taken = Vec::new();
@@ -62,15 +62,15 @@ pub(super) fn colours(commands: &[(String, Vec<Named<'_>>)]) -> Vec<Painted> {
         known.extend(lines.iter().filter(|l| of(&l.0).is_none()).cloned().collect::<Vec<_>>());
         let parts = ["times", "histograms", "groups", "processor"];
         let drawn = layout.axis.is_some() || rows(first).any(|r| parts.iter().any(|p| r[*p].is_object()));
-        Painted { command: command.clone(), lines, drawn }
+        LineColours { command: command.clone(), lines, drawn }
     };
     commands.iter().map(&mut paint).collect()
 }
 
 /// All plots.
-pub(super) fn plots(out: &mut String, reports: &[Named<'_>], painted: &Painted) {
+pub(super) fn plots(out: &mut String, reports: &[NamedReport<'_>], line_colours: &LineColours) {
     let Some((_, first)) = reports.first() else { return };
-    let layout = Layout { painted: Some(painted), ..Layout::of(first) };
+    let layout = Layout { line_colours: Some(line_colours), ..Layout::of(first) };
     out.push_str("<div class=plots>\n");
     if first["relative"].is_string() {
         let base = rows(first).find_map(|r| all_rows(first).nth(r["base"].as_u64()? as usize));
@@ -122,7 +122,7 @@ fn percent(row: &Value) -> Option<Figure> {
 /// The plots of a figure: one for each part, all on one scale.
 fn figure_plots(
     out: &mut String,
-    reports: &[Named<'_>],
+    reports: &[NamedReport<'_>],
     layout: &Layout<'_>,
     title: &str,
     figure: &dyn Fn(&Value) -> Option<Figure>,
@@ -244,7 +244,7 @@ pub(super) struct Layout<'a> {
     is_table: bool,
     /// The lines there can be.
     lines: Vec<String>,
-    painted: Option<&'a Painted>,
+    line_colours: Option<&'a LineColours>,
 }
 
 impl<'a> Layout<'a> {
@@ -273,13 +273,13 @@ impl<'a> Layout<'a> {
         let whole = report["command"] == "sync" && is_table(&names);
         let part = (many && !whole).then(|| names.remove(0));
         let (is_table, lines) = (report["command"] == "sync" && is_table(&names), distinct(report, &names));
-        Layout { axis, names, part, is_table, lines, painted: None }
+        Layout { axis, names, part, is_table, lines, line_colours: None }
     }
 
     /// A row's line, and its colour.
     pub(super) fn line(&self, row: &Value) -> (String, usize) {
         let line = label(row, &self.names, " ");
-        let colour = self.painted.map_or(0, |p| p.of(&line));
+        let colour = self.line_colours.map_or(0, |p| p.of(&line));
         (line, colour)
     }
 
@@ -322,7 +322,7 @@ impl<'a> Layout<'a> {
     /// One series for each name and report; those of later ones have the colour of the first. Only good rows count.
     fn series(
         &self,
-        reports: &[Named<'_>],
+        reports: &[NamedReport<'_>],
         among: &[&Value],
         figure: &dyn Fn(&Value) -> Option<Figure>,
     ) -> Vec<Series> {
@@ -371,7 +371,7 @@ fn one(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, pa
     let mut beside: &[Series] = &[];
     let svg = match layout.axis {
         Some(axis) if places.len() > 1 => {
-            if !layout.painted.is_some_and(Painted::is_told) {
+            if !layout.line_colours.is_some_and(LineColours::is_told) {
                 beside = series;
             }
             let bytes = points().any(|p| p.label.ends_with(['K', 'M', 'G', 'T']));
@@ -424,7 +424,7 @@ fn legend(out: &mut String, series: &[Series]) {
 /// How often how long, or how large: a line for each row.
 fn distribution(
     out: &mut String,
-    reports: &[Named<'_>],
+    reports: &[NamedReport<'_>],
     layout: &Layout<'_>,
     name: &str,
     what: &str,
@@ -444,7 +444,7 @@ fn distribution(
             }
         }
         series.retain(|s| !s.points.is_empty());
-        let told = layout.painted.is_some_and(Painted::is_told);
+        let told = layout.line_colours.is_some_and(LineColours::is_told);
         for part in series.chunks(if told { series.len().max(1) } else { COLOURS * reports.len() }) {
             let mut part = part.to_vec();
             if !told {
@@ -464,7 +464,7 @@ fn distribution(
 }
 
 /// How long each took, run after run: a plot for each row, with the median of each part of a run and the longest above it.
-fn over_time(out: &mut String, reports: &[Named<'_>], layout: &Layout<'_>, of: &str) {
+fn over_time(out: &mut String, reports: &[NamedReport<'_>], layout: &Layout<'_>, of: &str) {
     let names = layout.all();
     let timed = |r: &&Value| r["status"] == "good" && r["times"]["of"] == of;
     for row in rows(reports[0].1).filter(timed).take(MOST_OVER_TIME) {
@@ -571,13 +571,13 @@ mod tests {
         let many: Vec<String> = (0..=COLOURS).map(|n| format!("way {n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let all = [report(&["a", "b"]), report(&["c", "b", "d"]), report(&["a"]), report(&many)];
-        let commands: Vec<(String, Vec<Named<'_>>)> =
+        let commands: Vec<(String, Vec<NamedReport<'_>>)> =
             all.iter().enumerate().map(|(n, r)| (n.to_string(), vec![("x", r)])).collect();
-        let painted = colours(&commands);
-        let of = |n: usize| painted[n].lines.iter().map(|l| l.1).collect::<Vec<_>>();
+        let line_colours = colours(&commands);
+        let of = |n: usize| line_colours[n].lines.iter().map(|l| l.1).collect::<Vec<_>>();
         // c is not given b's, which comes after it.
         assert_eq!((of(0), of(1), of(2)), (vec![0, 1], vec![0, 1, 2], vec![0]));
-        assert_eq!(painted.iter().map(Painted::is_told).collect::<Vec<_>>(), [true, true, false, false]);
+        assert_eq!(line_colours.iter().map(LineColours::is_told).collect::<Vec<_>>(), [true, true, false, false]);
     }
 
     #[test]
@@ -594,11 +594,11 @@ mod tests {
             let rows: Vec<Value> = (0..8 * lines).map(row).collect();
             let report = json!({ "params": ["on", "way", "threads"], "rows": rows });
             let reports = vec![("x", &report)];
-            let painted = colours(&[("c".to_owned(), reports.clone())]);
+            let line_colours = colours(&[("c".to_owned(), reports.clone())]);
             let mut out = String::new();
-            plots(&mut out, &reports, &painted[0]);
+            plots(&mut out, &reports, &line_colours[0]);
             assert_eq!(out.matches("<polyline").count(), 2 * lines);
-            (painted[0].is_told(), out.matches("<ul class=legend>").count())
+            (line_colours[0].is_told(), out.matches("<ul class=legend>").count())
         };
         assert_eq!((legends(COLOURS), legends(COLOURS + 1)), ((true, 0), (false, 2)));
     }

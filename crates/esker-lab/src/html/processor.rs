@@ -2,15 +2,15 @@
 
 use super::draw::{lines, values, Axes, Point, Series};
 use super::plots::{framed, titled, Layout};
-use super::Named;
+use super::NamedReport;
 use crate::processor::{parts, PARTS};
 use crate::readback::{rows, Figure};
-use crate::stats::middle;
+use crate::stats::summary;
 use serde_json::Value;
 
 /// A plot of rows that differ in nothing but their line, all on one scale: solid the whole of it, dashed what the kernel
 /// took. Of several reports the whole alone, each as its lines are drawn.
-pub(super) fn over_time(out: &mut String, reports: &[Named<'_>], layout: &Layout<'_>) {
+pub(super) fn over_time(out: &mut String, reports: &[NamedReport<'_>], layout: &Layout<'_>) {
     let Some((_, first)) = reports.first() else { return };
     let alone = reports.len() == 1;
     let of_group = |(group, rows_of): (String, Vec<&Value>)| {
@@ -37,13 +37,13 @@ pub(super) fn over_time(out: &mut String, reports: &[Named<'_>], layout: &Layout
 fn of_row(row: &Value, (name, colour): (String, usize), report: usize, with_kernel: bool) -> Vec<Series> {
     let runs = row["processor"]["runs"].as_array().into_iter().flatten().filter_map(parts);
     let (runs, lengths): (Vec<Vec<[f64; 2]>>, Vec<f64>) = runs.unzip();
-    let Some(length) = middle(&lengths).map(|m| m.median) else { return Vec::new() };
+    let Some(length) = summary(&lengths).map(|m| m.median) else { return Vec::new() };
     let series = |dashes: usize, of: &dyn Fn(&[f64; 2]) -> f64| {
         let point = |n: usize| {
             let samples: Vec<f64> = runs.iter().map(|run| of(&run[n])).collect();
             let share = (n as f64 + 0.5) / PARTS as f64;
             // Their spread would be twelve upright lines a way.
-            let median = middle(&samples)?.median;
+            let median = summary(&samples)?.median;
             let y = Figure { median, low: median, high: median, samples: Vec::new(), unit: "percent".into() };
             // Ways of very different lengths lie above each other.
             Some(Point { x: 100.0 * share, label: format!("{:.3} s of {length:.3}", length * share), y })

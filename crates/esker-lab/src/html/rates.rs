@@ -2,7 +2,7 @@
 
 use super::draw::{lines, values, Axes, Point, Series, COLOURS};
 use super::plots::framed;
-use super::Named;
+use super::NamedReport;
 use crate::readback::{figure, rows, text};
 use crate::sync::{NO_BARRIER, STREAM};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(super) fn is_rate(row: &Value) -> bool {
 }
 
 /// A line with barriers and one without, of each report.
-pub(super) fn plot(out: &mut String, reports: &[Named<'_>]) {
+pub(super) fn plot(out: &mut String, reports: &[NamedReport<'_>]) {
     let mut series: Vec<Series> = Vec::new();
     for (n, (_, report)) in reports.iter().enumerate() {
         for row in rows(report).filter(|r| is_rate(r) && r["status"] == "good") {

@@ -4,10 +4,10 @@ use super::Job;
 use crate::clock::{together, Event};
 use crate::error::Result;
 use crate::experiment::{Experiment, Sample, Work};
-use crate::measure::{self, batch, per_record, times, Timed, MIB};
+use crate::measure::{self, batch, per_record, times, BatchTimer, MIB};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile};
-use crate::processor::Looks;
+use crate::processor::ProcessorSampler;
 use crate::readers::{self, Reader};
 use crate::records::{Part, Records};
 use crate::theory::Tally;
@@ -22,14 +22,14 @@ enum Client {
 }
 
 /// What came of it.
-struct Done {
+struct ClientResult {
     records: u64,
     took: Duration,
     events: Vec<Event>,
-    of: Of,
+    outcome: Outcome,
 }
 
-enum Of {
+enum Outcome {
     Reading { calls: u64, right: bool },
     Writing { file: Arc<RawFile>, tally: Tally },
 }
@@ -74,33 +74,33 @@ fn run(
     let of_one = batch(clients.iter().map(|c| match c {
         Client::Reader { part, .. } | Client::Writer { part, .. } => part.count,
     }));
-    let (mut before, looks) = (Usage::now(), Looks::default());
-    let timed = Timed { experiment, records, looks: &looks, of_one };
+    let (mut before, sampler) = (Usage::now(), ProcessorSampler::default());
+    let timed = BatchTimer { experiment, records, sampler: &sampler, of_one };
     let job = |client: &mut Client, zero| one(&timed, client, zero);
     let go = || {
         before = Usage::now();
-        looks.begin();
+        sampler.begin();
     };
     let (done, accepted) = together(clients, go, &job)?;
     let used = Usage::now().since(&before);
     let events: Vec<Vec<Event>> = done.iter().map(|d| d.events.clone()).collect();
     let mut sample = Sample { details: times(of_one, &events), ..Sample::default() };
-    sample.details.processor = Some(looks.end(accepted, (used.user, used.system)));
+    sample.details.processor = Some(sampler.end(accepted, (used.user, used.system)));
     per_record(&mut sample, done.iter().map(|d| d.records).sum(), &used, accepted.as_nanos() as f64);
     let began = Instant::now();
     let (mut files, mut calls) = (Vec::new(), 0);
     // Of readers, of writers: how long the slowest took, and how many records they had.
     let (mut read, mut written) = ((Duration::ZERO, 0), (Duration::ZERO, 0));
     for d in done {
-        let side = match d.of {
-            Of::Reading { calls: n, right } => {
+        let side = match d.outcome {
+            Outcome::Reading { calls: n, right } => {
                 calls += n;
                 if !right {
                     sample.wrong = Some("the records read are not those written".into());
                 }
                 &mut read
             }
-            Of::Writing { file, tally } => {
+            Outcome::Writing { file, tally } => {
                 file.sync(Barrier::Fdatasync)?;
                 let writes = if way == Way::Mapped { 0 } else { tally.writes() };
                 if writes != file.writes() {
@@ -124,16 +124,16 @@ fn run(
 }
 
 /// A client's work.
-fn one(timed: &Timed<'_>, client: &mut Client, zero: Instant) -> Result<Done> {
-    let (records, events, of) = match client {
+fn one(timed: &BatchTimer<'_>, client: &mut Client, zero: Instant) -> Result<ClientResult> {
+    let (records, events, outcome) = match client {
         Client::Reader { part, expected, reader, record } => {
             let (sum, events) = timed.read(*part, &mut **reader, record, zero)?;
-            (part.count, events, Of::Reading { calls: reader.calls(), right: sum == *expected })
+            (part.count, events, Outcome::Reading { calls: reader.calls(), right: sum == *expected })
         }
         Client::Writer { part, writer } => {
             let ((file, tally), events) = timed.write(*part, &mut **writer, zero)?;
-            (part.count, events, Of::Writing { file, tally })
+            (part.count, events, Outcome::Writing { file, tally })
         }
     };
-    Ok(Done { records, took: zero.elapsed(), events, of })
+    Ok(ClientResult { records, took: zero.elapsed(), events, outcome })
 }

@@ -56,11 +56,11 @@ struct Share<S> {
     /// Where the oldest rows are: where churn goes on.
     oldest: usize,
     source: Arc<Records>,
-    beside: Beside,
+    others: OtherAllocations,
 }
 
 /// What an engine takes from malloc besides rows.
-struct Beside {
+struct OtherAllocations {
     buffers: Vec<Vec<u8>>,
     log: Vec<u8>,
     survivors: Vec<Box<[u8]>>,
@@ -69,10 +69,16 @@ struct Beside {
     inserted: usize,
 }
 
-impl Beside {
-    fn new(rows: usize, rows_a_survivor: usize) -> Beside {
+impl OtherAllocations {
+    fn new(rows: usize, rows_a_survivor: usize) -> OtherAllocations {
         let survivors = Vec::with_capacity(rows.checked_div(rows_a_survivor).unwrap_or(0) + 1);
-        Beside { buffers: vec![Vec::new(); BUFFERS], log: Vec::new(), survivors, rows_a_survivor, inserted: 0 }
+        OtherAllocations {
+            buffers: vec![Vec::new(); BUFFERS],
+            log: Vec::new(),
+            survivors,
+            rows_a_survivor,
+            inserted: 0,
+        }
     }
 
     /// What goes along with an insert.
@@ -106,9 +112,9 @@ impl<S: Store> Share<S> {
         if task.is_scattered() {
             fastrand::Rng::with_seed(seed).shuffle(&mut order);
         }
-        let beside = Beside::new(rows, task.survivors);
+        let others = OtherAllocations::new(rows, task.survivors);
         let (store, records) = (S::with_slots(rows), vec![NONE; rows]);
-        Share { store, records, order, next_record: 0, oldest: 0, source, beside }
+        Share { store, records, order, next_record: 0, oldest: 0, source, others }
     }
 
     fn insert(&mut self, slot: usize) -> Result<()> {
@@ -117,7 +123,7 @@ impl<S: Store> Share<S> {
         let row = self.source.get(record.into());
         self.store.insert(slot, row)?;
         self.records[slot] = record;
-        self.beside.insert(row);
+        self.others.insert(row);
         Ok(())
     }
 
@@ -146,19 +152,19 @@ impl<S: Store> Share<S> {
     }
 
     /// How many rows there are that have the bytes that they were given, and how many bytes.
-    fn look(&self) -> Seen {
-        let mut seen = Seen::default();
+    fn look(&self) -> Contents {
+        let mut contents = Contents::default();
         for (slot, record) in self.records.iter().enumerate().filter(|r| *r.1 != NONE) {
             let wanted = self.source.get(u64::from(*record));
             if self.store.get(slot, wanted.len()) == Some(wanted) {
-                seen.rows += 1;
-                seen.bytes += wanted.len() as u64;
+                contents.rows += 1;
+                contents.bytes += wanted.len() as u64;
             }
         }
-        seen
+        contents
     }
 
-    fn step(&mut self, step: Step) -> Result<Seen> {
+    fn step(&mut self, step: Step) -> Result<Contents> {
         let (half, all) = (self.order.len() / 2, self.order.len());
         match step {
             Step::Fill => self.fill()?,
@@ -167,8 +173,8 @@ impl<S: Store> Share<S> {
             Step::Churn => self.churn()?,
             Step::Look => return Ok(self.look()),
         }
-        self.beside.end();
-        Ok(Seen::default())
+        self.others.end();
+        Ok(Contents::default())
     }
 }
 
@@ -178,28 +184,28 @@ pub(super) fn tenth(rows: usize) -> usize {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct Contents {
     rows: u64,
     bytes: u64,
 }
 
 /// The threads at work, and what they answer.
-struct Crew {
+struct Workers {
     orders: Vec<SyncSender<Step>>,
-    answers: Receiver<Result<Seen>>,
+    answers: Receiver<Result<Contents>>,
 }
 
-impl Crew {
+impl Workers {
     /// All do a step; it ends with the last of them.
-    fn all(&self, step: Step) -> Result<Seen> {
+    fn all(&self, step: Step) -> Result<Contents> {
         let gone = || LabError::Failed("a thread has ended".into());
         for order in &self.orders {
             order.send(step).map_err(|_| gone())?;
         }
-        let mut all = Seen::default();
+        let mut all = Contents::default();
         for _ in &self.orders {
-            let seen = self.answers.recv().map_err(|_| gone())??;
-            all = Seen { rows: all.rows + seen.rows, bytes: all.bytes + seen.bytes };
+            let contents = self.answers.recv().map_err(|_| gone())??;
+            all = Contents { rows: all.rows + contents.rows, bytes: all.bytes + contents.bytes };
         }
         Ok(all)
     }
@@ -216,10 +222,10 @@ fn tell_memory(print: &mut Print<'_>, moment: &str) -> Result<()> {
 }
 
 /// Verifies, and prints how many rows live.
-fn tell_rows(print: &mut Print<'_>, crew: &Crew, moment: &str) -> Result<Seen> {
-    let seen = crew.all(Step::Look)?;
-    print(&format!("{moment}_rows"), seen.rows as f64)?;
-    Ok(seen)
+fn tell_rows(print: &mut Print<'_>, workers: &Workers, moment: &str) -> Result<Contents> {
+    let contents = workers.all(Step::Look)?;
+    print(&format!("{moment}_rows"), contents.rows as f64)?;
+    Ok(contents)
 }
 
 /// Does a step and tells the time that it took: real, user and system, in seconds, and page faults.
@@ -234,24 +240,24 @@ fn timed(print: &mut Print<'_>, name: &str, work: impl FnOnce() -> Result<()>) -
 }
 
 /// The steps, with memory looked at after each.
-fn steps(crew: &Crew, task: &Task, print: &mut Print<'_>) -> Result<()> {
+fn steps(workers: &Workers, task: &Task, print: &mut Print<'_>) -> Result<()> {
     tell_memory(print, "start")?;
-    timed(print, "load", || crew.all(Step::Fill).map(drop))?;
+    timed(print, "load", || workers.all(Step::Fill).map(drop))?;
     tell_memory(print, "loaded")?;
-    let asked = tell_rows(print, crew, "loaded")?.bytes;
+    let asked = tell_rows(print, workers, "loaded")?.bytes;
     print("asked", asked as f64)?;
-    timed(print, "half", || crew.all(Step::DeleteHalf).map(drop))?;
+    timed(print, "half", || workers.all(Step::DeleteHalf).map(drop))?;
     tell_memory(print, "half")?;
-    tell_rows(print, crew, "half")?;
-    timed(print, "rest", || crew.all(Step::DeleteRest).map(drop))?;
+    tell_rows(print, workers, "half")?;
+    timed(print, "rest", || workers.all(Step::DeleteRest).map(drop))?;
     tell_memory(print, "none")?;
-    tell_rows(print, crew, "none")?;
+    tell_rows(print, workers, "none")?;
     std::thread::sleep(task.wait);
     tell_memory(print, "later")?;
-    crew.all(Step::Fill)?;
-    timed(print, "churn", || (0..task.churn).try_for_each(|_| crew.all(Step::Churn).map(drop)))?;
+    workers.all(Step::Fill)?;
+    timed(print, "churn", || (0..task.churn).try_for_each(|_| workers.all(Step::Churn).map(drop)))?;
     tell_memory(print, "churned")?;
-    tell_rows(print, crew, "churned").map(drop)
+    tell_rows(print, workers, "churned").map(drop)
 }
 
 /// Rows of each thread, and what they hold.
@@ -277,7 +283,7 @@ fn work<S: Store + Send>(load: &Load, print: &mut Print<'_>) -> Result<()> {
         }
         drop(done);
         // The threads end when nobody can give orders any more.
-        steps(&Crew { orders, answers }, &load.task, print)
+        steps(&Workers { orders, answers }, &load.task, print)
     })
 }
 
@@ -328,9 +334,9 @@ mod tests {
     fn what_lives_for_a_statement_is_gone_after_it() {
         let mut share = share::<Heap>(false);
         share.step(Step::Fill).unwrap();
-        let held: usize = share.beside.buffers.iter().map(Vec::capacity).sum();
+        let held: usize = share.others.buffers.iter().map(Vec::capacity).sum();
         // One survivor for 100 rows.
-        assert_eq!((held, share.beside.log.capacity(), share.beside.survivors.len()), (0, 0, 10));
+        assert_eq!((held, share.others.log.capacity(), share.others.survivors.len()), (0, 0, 10));
     }
 
     #[test]

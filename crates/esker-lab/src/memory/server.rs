@@ -298,7 +298,7 @@ mod tests {
     }
 
     fn figure(row: &Row, name: &str) -> f64 {
-        row.middle(name).unwrap().median
+        row.summary(name).unwrap().median
     }
 
     #[test]

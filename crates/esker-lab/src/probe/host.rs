@@ -195,7 +195,7 @@ impl Usage {
 
 /// What other processes and the kernel's threads have had so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Others {
+pub struct OtherProcesses {
     /// Bytes that other processes had from storage and gave it, with their ended children's; the kernel's threads do not
     /// count, which write for whoever asked.
     pub bytes: u64,
@@ -210,11 +210,11 @@ pub struct Others {
 /// Of a process's flags: it is a thread of the kernel (PF_KTHREAD).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-impl Others {
+impl OtherProcesses {
     /// Looks at all processes that can be seen, some ten microseconds each. What the kernel does not tell is zero.
     #[must_use]
-    pub fn now() -> Others {
-        let mut all = Others::default();
+    pub fn now() -> OtherProcesses {
+        let mut all = OtherProcesses::default();
         let own = std::process::id();
         let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
         let others = names.filter_map(|name| name.to_str()?.parse::<u32>().ok()).filter(|pid| *pid != own);
@@ -338,7 +338,7 @@ mod tests {
         let text = "rchar: 9\nwchar: 9\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1024\n";
         assert_eq!((storage_bytes(text), storage_bytes("")), (11_264, 0));
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let with = Others::now();
+        let with = OtherProcesses::now();
         child.kill().unwrap();
         child.wait().unwrap();
         // A child of the same user may be asked.

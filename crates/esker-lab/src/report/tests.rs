@@ -59,7 +59,7 @@ fn what_is_void_or_failed_is_not_judged_nor_anything_by_it() {
             r.rows[0].status = status;
         }
         let json = r.to_json();
-        let again: Vec<Value> = crate::readback::compared(&json).iter().map(|c| json!(c.map(|c| c.told))).collect();
+        let again: Vec<Value> = crate::readback::compared(&json).iter().map(|c| json!(c.map(|c| c.decision))).collect();
         assert_eq!(json["rows"][1]["told"], again[1]);
         json["rows"][1]["told"].clone()
     };
@@ -102,7 +102,7 @@ fn noise_stands_in_words_beside_its_row_and_says_why_it_is_too_much() {
     alike.rows.iter_mut().for_each(|r| r.noise.steal = 0.5);
     assert!(alike.to_text().contains("(exit code 3): in all rows, the host took 50 percent"), "{}", alike.to_text());
     // Of several kinds the one that is furthest beyond what figures bear; who waited is not told to.
-    let waited = Waited { seconds: 61.0, limit_s: 60.0, quiet: false, last: "others ran 90%".into() };
+    let waited = QuietWait { seconds: 61.0, limit_s: 60.0, quiet: false, last: "others ran 90%".into() };
     let mut busy = Report { waited: Some(waited), ..report };
     (busy.rows[1].noise.others_cpu, busy.rows[2].noise.steal) = (0.75, 0.2);
     let text = busy.to_text();

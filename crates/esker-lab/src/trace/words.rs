@@ -153,12 +153,12 @@ fn evidence(passes: &[&Pass]) -> String {
 
 /// Reads that took far longer than their row's median.
 fn outliers(row: &Row, reads: &[Read]) -> Vec<String> {
-    let Some(middle) = row.middle("us") else { return Vec::new() };
-    let mut far: Vec<&Read> = reads.iter().filter(|r| us(r) > OUTLIER * middle.median).collect();
+    let Some(summary) = row.summary("us") else { return Vec::new() };
+    let mut far: Vec<&Read> = reads.iter().filter(|r| us(r) > OUTLIER * summary.median).collect();
     far.sort_by_key(|r| std::cmp::Reverse(r.ns));
     let what = row.params.join(", ");
     let name = |r: &&Read| {
-        let times = us(r) / middle.median;
+        let times = us(r) / summary.median;
         format!("outlier: {what}: block {} took {:.0} us, {times:.0} medians, at {} us.", r.block, us(r), r.at_us)
     };
     let mut named: Vec<String> = far.iter().take(NAMED).map(name).collect();

@@ -230,17 +230,17 @@ mod tests {
     use std::path::PathBuf;
 
     /// A file of its own, removed at the end.
-    struct Made(PathBuf, Arc<RawFile>);
+    struct TempFile(PathBuf, Arc<RawFile>);
 
-    impl Made {
-        fn new(name: &str) -> Made {
+    impl TempFile {
+        fn new(name: &str) -> TempFile {
             let path = std::env::temp_dir().join(format!("esker-raw-queue-{name}-{}", std::process::id()));
             let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() }).unwrap();
-            Made(path, Arc::new(file))
+            TempFile(path, Arc::new(file))
         }
     }
 
-    impl Drop for Made {
+    impl Drop for TempFile {
         fn drop(&mut self) {
             let _ = std::fs::remove_file(&self.0);
         }
@@ -277,10 +277,10 @@ mod tests {
 
     #[test]
     fn flights_come_back_in_order() {
-        let made = Made::new("order");
-        come_back_in_order(RawQueue::with(Box::new(Scripted::new(&[])), made.1.clone(), 3));
-        let made = Made::new("order-kernel");
-        match RawQueue::new(made.1.clone(), 3) {
+        let file = TempFile::new("order");
+        come_back_in_order(RawQueue::with(Box::new(Scripted::new(&[])), file.1.clone(), 3));
+        let file = TempFile::new("order-kernel");
+        match RawQueue::new(file.1.clone(), 3) {
             Ok(queue) => come_back_in_order(queue),
             Err(_) => eprintln!("no io_uring here: tested without"),
         }
@@ -289,10 +289,10 @@ mod tests {
     /// What the kernel has answered is not unfinished any more, even if nobody has asked for it.
     #[test]
     fn no_more_than_depth_are_unfinished() {
-        let made = Made::new("depth");
+        let file = TempFile::new("depth");
         let ring = Scripted::new(&[]);
         let script = ring.script.clone();
-        let mut queue = RawQueue::with(Box::new(ring), made.1.clone(), 3);
+        let mut queue = RawQueue::with(Box::new(ring), file.1.clone(), 3);
         for n in 0..3 {
             assert_eq!(queue.unfinished(), n);
             queue.write(region(4096, 1), 10, 0).unwrap();
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_leaves_undone_is_done() {
-        let made = Made::new("undone");
+        let file = TempFile::new("undone");
         let answers = [
             Answer::Short(1000),
             Answer::Error(libc::EAGAIN),
@@ -321,7 +321,7 @@ mod tests {
         ];
         let ring = Scripted::new(&answers);
         ring.script.lock().unwrap().waits.extend([libc::EINTR, libc::EAGAIN, libc::EBUSY].map(Wait::Error));
-        let mut queue = RawQueue::with(Box::new(ring.clone()), made.1.clone(), 8);
+        let mut queue = RawQueue::with(Box::new(ring.clone()), file.1.clone(), 8);
         for n in 1..=6u8 {
             queue.write(region(4096, n), 4096, u64::from(n - 1) * 4096).unwrap();
         }
