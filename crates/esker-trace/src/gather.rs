@@ -1,7 +1,7 @@
 //! From a file's events to what is known of its statements.
 
 use crate::format::{End, Line, Lost, Trace, Wait, VERSION};
-use crate::lines::{self, Raw};
+use crate::lines::{self, RawLine};
 use crate::statement::{cut, Figures, FileName, Key, Slow, Statement, TEXT_BYTES};
 use crate::top::Top;
 use crate::waits::Waits;
@@ -25,14 +25,14 @@ const SHOWN: usize = 100;
 
 /// Tracing begins or goes on; of a damaged line what can be read.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct TraceStart {
     pub(crate) conn: Option<u64>,
     pub(crate) trace: Trace<'static>,
 }
 
 /// A statement of the list.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct SlowStatement {
     pub(crate) q: Option<u64>,
     pub(crate) tim: u64,
     pub(crate) wall: u64,
@@ -41,9 +41,9 @@ pub(crate) struct Listed {
 
 /// All that is known of a file.
 #[derive(Debug)]
-pub(crate) struct Gathered {
+pub(crate) struct TraceSummary {
     query: Option<u64>,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<TraceStart>,
     /// It was said that nothing tells whose events come.
     headless: bool,
     pub(crate) lost: Vec<Lost<'static>>,
@@ -69,7 +69,7 @@ pub(crate) struct Gathered {
     pub(crate) device_reads: u64,
     pub(crate) in_sequence: u64,
     pub(crate) slow_reads: Top<Slow>,
-    pub(crate) listed: Top<Listed>,
+    pub(crate) listed: Top<SlowStatement>,
     pub(crate) shown: Top<Statement>,
     pub(crate) unfinished: Vec<Statement>,
     files: HashMap<u64, FileName>,
@@ -81,8 +81,8 @@ pub(crate) struct Gathered {
 ///
 /// # Errors
 /// When it cannot be read.
-pub(crate) fn gather(input: &mut dyn BufRead, options: &Options) -> io::Result<Gathered> {
-    let mut all = Gathered::new(options);
+pub(crate) fn gather(input: &mut dyn BufRead, options: &Options) -> io::Result<TraceSummary> {
+    let mut all = TraceSummary::new(options);
     lines::each(input, |number, raw| all.line(number, raw))?;
     while let Some(statement) = all.open.pop() {
         all.without_end(statement);
@@ -91,9 +91,9 @@ pub(crate) fn gather(input: &mut dyn BufRead, options: &Options) -> io::Result<G
     Ok(all)
 }
 
-impl Gathered {
-    fn new(options: &Options) -> Gathered {
-        Gathered {
+impl TraceSummary {
+    fn new(options: &Options) -> TraceSummary {
+        TraceSummary {
             query: options.query,
             parts: Vec::new(),
             headless: false,
@@ -131,23 +131,23 @@ impl Gathered {
         }
     }
 
-    fn line(&mut self, number: u64, raw: Raw<'_>) {
+    fn line(&mut self, number: u64, raw: RawLine<'_>) {
         self.lines = number;
         let text = match raw {
-            Raw::Text(text, true) => text,
-            Raw::Text(text, false) => {
+            RawLine::Text(text, true) => text,
+            RawLine::Text(text, false) => {
                 self.warn(number, "not UTF-8; read with signs of replacement");
                 text
             }
-            Raw::Long => return self.warn(number, "longer than any line of a trace; passed over"),
-            Raw::Cut => return self.warn(number, "the file ends within this line; passed over"),
+            RawLine::Long => return self.warn(number, "longer than any line of a trace; passed over"),
+            RawLine::Cut => return self.warn(number, "the file ends within this line; passed over"),
         };
         match Line::parse(&text) {
             Ok(line) => self.event(number, line),
             Err(e) => match Trace::salvage(&text) {
                 Some((conn, trace)) => {
                     self.warn(number, format!("{e}; what else this TRACE line has is read"));
-                    self.part(number, conn, &trace);
+                    self.trace_start(number, conn, &trace);
                 }
                 None => self.warn(number, format!("{e}; passed over")),
             },
@@ -160,7 +160,7 @@ impl Gathered {
             self.warn(number, "no TRACE line before it that can be read: whose session it is, is not known");
         }
         match line {
-            Line::Trace(part) => self.part(number, Some(part.conn), &part),
+            Line::Trace(part) => self.trace_start(number, Some(part.conn), &part),
             Line::Statement(begin) => self.begin(begin),
             Line::File(file) => {
                 if self.files.len() < FILES || self.files.contains_key(&file.file) {
@@ -211,11 +211,11 @@ impl Gathered {
         statement.text = begin.text.map(|text| cut(&text, TEXT_BYTES));
     }
 
-    fn part(&mut self, number: u64, conn: Option<u64>, part: &Trace<'_>) {
+    fn trace_start(&mut self, number: u64, conn: Option<u64>, part: &Trace<'_>) {
         if part.version > VERSION {
             self.warn(number, format!("format {}; what is newer than {VERSION} is passed over", part.version));
         }
-        let same = |last: &Part| (last.conn, last.trace.pid, &last.trace.began) == (conn, part.pid, &part.began);
+        let same = |last: &TraceStart| (last.conn, last.trace.pid, &last.trace.began) == (conn, part.pid, &part.began);
         if self.parts.last().is_some_and(same) {
             self.open.iter_mut().for_each(|s| s.gap = true);
         } else {
@@ -228,7 +228,7 @@ impl Gathered {
         }
         if self.parts.len() < PARTS {
             if let Line::Trace(trace) = Line::Trace(part.clone()).into_owned() {
-                self.parts.push(Part { conn, trace });
+                self.parts.push(TraceStart { conn, trace });
             }
         }
     }
@@ -294,8 +294,8 @@ impl Gathered {
 
     /// Adds an ended statement to the totals, and to the statement that it ran within.
     fn add(&mut self, statement: &Statement, end: &End<'_>) {
-        let told = statement.told();
-        let figures = Figures::new(end, &told.waits);
+        let stats = statement.all_waits();
+        let figures = Figures::new(end, &stats.waits);
         self.ended += 1;
         // What ran within it is there already.
         self.total =
@@ -311,12 +311,17 @@ impl Gathered {
         self.device_reads += statement.own.device_reads;
         self.in_sequence += statement.own.in_sequence;
         if let Some(outer) = self.open.last_mut() {
-            outer.ran_within(figures, &told);
+            outer.ran_within(figures, &stats);
         }
     }
 
     fn show(&mut self, statement: Statement, wall: u64) {
-        let of = |s: &Statement| Listed { q: s.key.q, tim: s.tim, wall, text: s.text.as_deref().map(|t| cut(t, 400)) };
+        let of = |s: &Statement| SlowStatement {
+            q: s.key.q,
+            tim: s.tim,
+            wall,
+            text: s.text.as_deref().map(|t| cut(t, 400)),
+        };
         self.listed.offer(wall, || of(&statement));
         if self.query.is_none_or(|q| statement.key.q == Some(q)) {
             self.shown.offer(wall, || statement);

@@ -94,7 +94,7 @@ fn totals(out: &mut String, file: &File, number: usize) {
 fn powers(out: &mut String, rows: &[Row]) {
     for row in words::powers(rows, DISTRIBUTIONS) {
         let power =
-            |p: &crate::report::Power| (format!("{} us", words::bounds(p).join(" to ")), p.count, p.count.to_string());
+            |p: &crate::report::Bucket| (format!("{} us", words::bounds(p).join(" to ")), p.count, p.count.to_string());
         let all: Vec<_> = row.powers.iter().map(power).collect();
         let _ = writeln!(out, "<h3>{}, by time</h3>\n{}", escape(&row.what), bars(&all));
     }

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Read};
 const LONGEST: u64 = 32 << 20;
 
 /// What a line is.
-pub(crate) enum Raw<'a> {
+pub(crate) enum RawLine<'a> {
     /// Text, and whether every byte of it was.
     Text(std::borrow::Cow<'a, str>, bool),
     /// Longer than any line of a trace.
@@ -19,7 +19,7 @@ pub(crate) enum Raw<'a> {
 ///
 /// # Errors
 /// When it cannot be read.
-pub(crate) fn each(input: &mut dyn BufRead, mut take: impl FnMut(u64, Raw<'_>)) -> io::Result<()> {
+pub(crate) fn each(input: &mut dyn BufRead, mut take: impl FnMut(u64, RawLine<'_>)) -> io::Result<()> {
     let (mut line, mut number) = (Vec::new(), 0);
     loop {
         line.clear();
@@ -31,15 +31,15 @@ pub(crate) fn each(input: &mut dyn BufRead, mut take: impl FnMut(u64, Raw<'_>)) 
         if line.last() == Some(&b'\n') {
             line.pop();
             let whole = std::str::from_utf8(&line).is_ok();
-            take(number, Raw::Text(String::from_utf8_lossy(&line), whole));
+            take(number, RawLine::Text(String::from_utf8_lossy(&line), whole));
             if line.capacity() > 1 << 20 {
                 line = Vec::new();
             }
         } else if length as u64 == LONGEST {
-            take(number, Raw::Long);
+            take(number, RawLine::Long);
             pass_line(input)?;
         } else {
-            take(number, Raw::Cut);
+            take(number, RawLine::Cut);
         }
     }
 }
@@ -65,9 +65,9 @@ mod tests {
         let mut told = Vec::new();
         each(&mut io::BufReader::with_capacity(64, bytes), |n, raw| {
             told.push(match raw {
-                Raw::Text(text, whole) => format!("{n} {text} {whole}"),
-                Raw::Long => format!("{n} long"),
-                Raw::Cut => format!("{n} cut"),
+                RawLine::Text(text, whole) => format!("{n} {text} {whole}"),
+                RawLine::Long => format!("{n} long"),
+                RawLine::Cut => format!("{n} cut"),
             });
         })
         .unwrap();

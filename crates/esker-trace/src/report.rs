@@ -2,10 +2,10 @@
 
 use crate::calls::{Step, Table};
 use crate::early;
-use crate::gather::{self, Gathered};
+use crate::gather::{self, TraceSummary};
 use crate::modes::{modes, sources};
 use crate::plan;
-use crate::statement::{Besides, Figures, Lock, Slow, Statement};
+use crate::statement::{Figures, Lock, LockHolders, Slow, Statement};
 use crate::times::{Sum, Times};
 use crate::waits::{label, Kind, Waits};
 use serde::Serialize;
@@ -18,7 +18,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 #[allow(missing_docs)] // the names say it; docs/TRACE.md has them with their meanings
 pub struct File {
     pub name: String,
-    pub parts: Vec<Part>,
+    pub parts: Vec<TraceStart>,
     pub lines: u64,
     pub warnings: Vec<Warning>,
     pub warnings_in_all: u64,
@@ -35,7 +35,7 @@ pub struct File {
     pub outside: Vec<Row>,
     pub device: Distribution,
     pub slowest_reads: Vec<SlowWait>,
-    pub slowest_statements: Vec<Listed>,
+    pub slowest_statements: Vec<SlowStatement>,
     pub statements: Vec<StatementReport>,
 }
 
@@ -74,7 +74,7 @@ pub struct Row {
     pub ready_ns: Option<u64>,
     pub bytes: Option<u64>,
     /// The distribution.
-    pub powers: Vec<Power>,
+    pub powers: Vec<Bucket>,
     pub objects: Vec<Share>,
     pub nested: Vec<Share>,
 }
@@ -95,7 +95,7 @@ pub struct Share {
 pub struct Distribution {
     pub count: u64,
     pub modes: Vec<ModeReport>,
-    pub powers: Vec<Power>,
+    pub powers: Vec<Bucket>,
 }
 
 /// A mode of a distribution.
@@ -114,7 +114,7 @@ pub struct ModeReport {
 /// How many times lie from one time up to below another.
 #[derive(Debug, Clone, Serialize, PartialEq)]
 #[allow(missing_docs)]
-pub struct Power {
+pub struct Bucket {
     pub from_ns: u64,
     pub to_ns: u64,
     pub count: u64,
@@ -140,7 +140,7 @@ pub struct SlowWait {
 /// A line of the slowest statements.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)]
-pub struct Listed {
+pub struct SlowStatement {
     pub query: Option<u64>,
     pub at_ns: u64,
     pub wall_ns: u64,
@@ -150,7 +150,7 @@ pub struct Listed {
 /// Tracing began, or went on.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)]
-pub struct Part {
+pub struct TraceStart {
     /// Not known where the line is damaged.
     pub conn: Option<u64>,
     pub user: Option<String>,
@@ -279,27 +279,27 @@ fn ns(v: i128) -> i64 {
     i64::try_from(v).unwrap_or(if v < 0 { i64::MIN } else { i64::MAX })
 }
 
-fn part(what: &str, sum: Sum) -> Share {
+fn share(what: &str, sum: Sum) -> Share {
     Share { what: what.to_owned(), count: sum.count, sum_ns: sum.sum_ns, max_ns: sum.max_ns }
 }
 
-fn parts(all: &[(String, Sum)]) -> Vec<Share> {
-    let mut parts: Vec<Share> = all.iter().map(|(what, sum)| part(what, *sum)).collect();
-    parts.sort_by_key(|p| std::cmp::Reverse(p.sum_ns));
-    parts
+fn shares(all: &[(String, Sum)]) -> Vec<Share> {
+    let mut shares: Vec<Share> = all.iter().map(|(what, sum)| share(what, *sum)).collect();
+    shares.sort_by_key(|p| std::cmp::Reverse(p.sum_ns));
+    shares
 }
 
-fn lock_waits(all: &[(Lock, Besides, Sum)]) -> Vec<LockWait> {
-    let wait = |(of, besides, sum): &(Lock, Besides, Sum)| LockWait {
+fn lock_waits(all: &[(Lock, LockHolders, Sum)]) -> Vec<LockWait> {
+    let wait = |(of, holders, sum): &(Lock, LockHolders, Sum)| LockWait {
         what: of.name.clone(),
         object: of.object.clone(),
         lock: of.kind.clone(),
         key: of.key.clone(),
         by: of.by,
-        with: besides.with.clone(),
-        most_with: besides.most_with,
-        then: besides.then.clone(),
-        most_then: besides.most_then,
+        with: holders.with.clone(),
+        most_with: holders.most_with,
+        then: holders.then.clone(),
+        most_then: holders.most_then,
         count: sum.count,
         sum_ns: sum.sum_ns,
         max_ns: sum.max_ns,
@@ -325,8 +325,8 @@ impl Row {
             ready_ns: Some(kind.ready_ns),
             bytes: Some(kind.bytes),
             powers: powers(&kind.times),
-            objects: parts(&kind.objects),
-            nested: parts(&kind.nested),
+            objects: shares(&kind.objects),
+            nested: shares(&kind.nested),
             ..Row::of(label(&kind.name, kind.from.as_deref()), "wait", i128::from(all.sum_ns), wall)
         }
     }
@@ -385,8 +385,8 @@ fn account(figures: Figures, waits: &Waits, knows: (bool, bool, bool)) -> Accoun
     Account { wall_ns: ns(wall), rows, within, unaccounted_ns: Some(ns(figures.unaccounted())) }
 }
 
-fn powers(times: &Times) -> Vec<Power> {
-    times.powers().into_iter().map(|(from_ns, to_ns, count)| Power { from_ns, to_ns, count }).collect()
+fn powers(times: &Times) -> Vec<Bucket> {
+    times.powers().into_iter().map(|(from_ns, to_ns, count)| Bucket { from_ns, to_ns, count }).collect()
 }
 
 fn distribution(times: &Times, sequential: bool) -> Distribution {
@@ -432,8 +432,8 @@ fn table_calls(table: &Table) -> TableCalls {
 
 fn statement(s: &Statement) -> StatementReport {
     let end = s.end.as_ref();
-    let told = s.told();
-    let waits = &told.waits;
+    let stats = s.all_waits();
+    let waits = &stats.waits;
     let account = if let Some(end) = end {
         let knows = (end.cpu.is_some(), end.engine.is_some(), end.ready.is_some());
         account(Figures::new(end, waits), waits, knows)
@@ -473,13 +473,13 @@ fn statement(s: &Statement) -> StatementReport {
         blocks_missed: end.and_then(|e| e.blocks_missed),
         blocks_ahead: end.and_then(|e| e.blocks_ahead),
         spill: end.and_then(spilled),
-        device: distribution(&waits.device(), 2 * told.in_sequence > told.device_reads),
-        slowest: told.slowest.values().map(|w| slow(w, s.tim)).collect(),
+        device: distribution(&waits.device(), 2 * stats.in_sequence > stats.device_reads),
+        slowest: stats.slowest.values().map(|w| slow(w, s.tim)).collect(),
         no_plan: s.no_plan,
         plan: plan::lines(&s.plan, early::why(s.text.as_deref(), end)),
         calls: s.calls.tables.iter().map(table_calls).collect(),
         calls_dropped: s.calls.dropped,
-        locks: lock_waits(&told.locks),
+        locks: lock_waits(&stats.locks),
         commit: end.and_then(|e| e.commit.as_deref()).map(str::to_owned),
         events_written: end.and_then(|e| e.events),
         events_dropped: end.and_then(|e| e.dropped),
@@ -487,10 +487,10 @@ fn statement(s: &Statement) -> StatementReport {
     }
 }
 
-fn trace_part(of: &gather::Part) -> Part {
+fn trace_start(of: &gather::TraceStart) -> TraceStart {
     let part = &of.trace;
     let text = |t: &Option<crate::format::Str<'_>>| t.as_deref().map(str::to_owned);
-    Part {
+    TraceStart {
         conn: of.conn,
         user: text(&part.user),
         server: text(&part.server),
@@ -515,15 +515,19 @@ impl File {
         self.statements_ended == 1 && self.statements.len() == 1 && self.outside.is_empty() && self.statements[0].ended
     }
 
-    pub(crate) fn new(name: &str, all: &Gathered) -> File {
+    pub(crate) fn new(name: &str, all: &TraceSummary) -> File {
         let mut device = all.total_waits.device();
         device.merge(&all.outside.device());
-        let listed =
-            |l: &crate::gather::Listed| Listed { query: l.q, at_ns: l.tim, wall_ns: l.wall, text: l.text.clone() };
+        let listed = |l: &crate::gather::SlowStatement| SlowStatement {
+            query: l.q,
+            at_ns: l.tim,
+            wall_ns: l.wall,
+            text: l.text.clone(),
+        };
         let lost = |l: &crate::format::Lost<'_>| Lost { at_ns: l.tim, why: l.why.as_deref().map(str::to_owned) };
         File {
             name: name.to_owned(),
-            parts: all.parts.iter().map(trace_part).collect(),
+            parts: all.parts.iter().map(trace_start).collect(),
             lines: all.lines,
             warnings: all.warnings.iter().map(|(line, text)| Warning { line: *line, text: text.clone() }).collect(),
             warnings_in_all: all.warnings_in_all,

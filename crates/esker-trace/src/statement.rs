@@ -50,7 +50,7 @@ pub(crate) struct Lock {
 
 /// Who else had what was waited for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Besides {
+pub(crate) struct LockHolders {
     /// Together with the first, and who came to have it afterwards: connections, each once, and no more than a bounded number.
     pub(crate) with: Vec<u64>,
     pub(crate) then: Vec<u64>,
@@ -59,9 +59,9 @@ pub(crate) struct Besides {
     pub(crate) most_then: u64,
 }
 
-impl Besides {
-    fn of(wait: &Wait<'_>) -> Besides {
-        let mut of = Besides::default();
+impl LockHolders {
+    fn of(wait: &Wait<'_>) -> LockHolders {
+        let mut of = LockHolders::default();
         let told = |list: &Option<Vec<u64>>| list.clone().unwrap_or_default();
         (of.with, of.then) = (told(&wait.with), told(&wait.then));
         of.with.truncate(HOLDERS);
@@ -71,7 +71,7 @@ impl Besides {
         of
     }
 
-    fn merge(&mut self, other: &Besides) {
+    fn merge(&mut self, other: &LockHolders) {
         let add = |list: &mut Vec<u64>, more: &[u64]| {
             for connection in more {
                 if list.len() < HOLDERS && !list.contains(connection) {
@@ -205,20 +205,20 @@ impl Figures {
 
 /// What waits tell.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
+pub(crate) struct WaitStats {
     pub(crate) waits: Waits,
     pub(crate) slowest: Top<Slow>,
-    pub(crate) locks: Vec<(Lock, Besides, Sum)>,
+    pub(crate) locks: Vec<(Lock, LockHolders, Sum)>,
     /// Reads of the device; of those, right behind the one before.
     pub(crate) device_reads: u64,
     pub(crate) in_sequence: u64,
     behind: Option<(u64, u64)>,
 }
 
-impl Told {
-    fn new() -> Told {
+impl WaitStats {
+    fn new() -> WaitStats {
         let (waits, slowest) = (Waits::default(), Top::new(SLOWEST));
-        Told { waits, slowest, locks: Vec::new(), device_reads: 0, in_sequence: 0, behind: None }
+        WaitStats { waits, slowest, locks: Vec::new(), device_reads: 0, in_sequence: 0, behind: None }
     }
 
     fn add(&mut self, wait: &Wait<'_>, file: Option<&FileName>) {
@@ -229,7 +229,7 @@ impl Told {
         if wait.class.as_deref() == Some(LOCK_CLASS) && !wait.within {
             self.lock(
                 Lock::of(wait),
-                &Besides::of(wait),
+                &LockHolders::of(wait),
                 Sum { count: wait.x.unwrap_or(1), sum_ns: wait.ela, max_ns: wait.ela },
             );
         }
@@ -241,23 +241,23 @@ impl Told {
         }
     }
 
-    fn lock(&mut self, what: Lock, besides: &Besides, sum: Sum) {
+    fn lock(&mut self, what: Lock, holders: &LockHolders, sum: Sum) {
         let known = self.locks.len() < LOCKS || self.locks.iter().any(|(w, ..)| *w == what);
         let what = if known { what } else { Lock::others() };
-        let besides = if known { besides } else { &Besides::default() };
+        let holders = if known { holders } else { &LockHolders::default() };
         match self.locks.iter_mut().find(|(w, ..)| *w == what) {
             Some((_, had, mine)) => {
-                had.merge(besides);
+                had.merge(holders);
                 mine.merge(sum);
             }
-            None => self.locks.push((what, besides.clone(), sum)),
+            None => self.locks.push((what, holders.clone(), sum)),
         }
     }
 
-    pub(crate) fn merge(&mut self, other: &Told) {
+    pub(crate) fn merge(&mut self, other: &WaitStats) {
         self.waits.merge(&other.waits);
         self.slowest.merge(&other.slowest);
-        other.locks.iter().for_each(|(what, besides, sum)| self.lock(what.clone(), besides, *sum));
+        other.locks.iter().for_each(|(what, holders, sum)| self.lock(what.clone(), holders, *sum));
         self.device_reads += other.device_reads;
         self.in_sequence += other.in_sequence;
     }
@@ -278,9 +278,9 @@ pub(crate) struct Statement {
     pub(crate) begun: bool,
     /// Tracing was off for a part of it.
     pub(crate) gap: bool,
-    pub(crate) own: Told,
+    pub(crate) own: WaitStats,
     /// Of statements that ended after it began: if it ends, they ran within it.
-    pub(crate) inner: Option<Box<Inner>>,
+    pub(crate) inner: Option<Box<NestedStatements>>,
     pub(crate) calls: Calls,
     pub(crate) plan: Vec<String>,
     pub(crate) no_plan: bool,
@@ -289,10 +289,10 @@ pub(crate) struct Statement {
 
 /// What is known of several statements together.
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct NestedStatements {
     pub(crate) count: u64,
     pub(crate) figures: Figures,
-    pub(crate) told: Told,
+    pub(crate) waits: WaitStats,
 }
 
 /// At most so many bytes of a text.
@@ -315,7 +315,7 @@ impl Statement {
             text: None,
             begun: false,
             gap: false,
-            own: Told::new(),
+            own: WaitStats::new(),
             inner: None,
             calls: Calls::default(),
             plan: Vec::new(),
@@ -330,12 +330,12 @@ impl Statement {
     }
 
     /// Another statement has ended since this one began.
-    pub(crate) fn ran_within(&mut self, figures: Figures, told: &Told) {
-        let none = || Box::new(Inner { count: 0, figures: Figures::default(), told: Told::new() });
+    pub(crate) fn ran_within(&mut self, figures: Figures, waits: &WaitStats) {
+        let none = || Box::new(NestedStatements { count: 0, figures: Figures::default(), waits: WaitStats::new() });
         let inner = self.inner.get_or_insert_with(none);
         inner.count += 1;
         inner.figures = inner.figures.plus(figures);
-        inner.told.merge(told);
+        inner.waits.merge(waits);
     }
 
     pub(crate) fn plan_row(&mut self, text: Option<&str>, none: bool) {
@@ -346,11 +346,11 @@ impl Statement {
     }
 
     /// What its own waits tell, and those of statements that ran within it. Without an end nothing tells whether any did.
-    pub(crate) fn told(&self) -> Told {
-        let mut told = self.own.clone();
+    pub(crate) fn all_waits(&self) -> WaitStats {
+        let mut all = self.own.clone();
         if let (Some(inner), Some(_)) = (&self.inner, &self.end) {
-            told.merge(&inner.told);
+            all.merge(&inner.waits);
         }
-        told
+        all
     }
 }

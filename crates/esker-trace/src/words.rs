@@ -1,6 +1,8 @@
 //! How times, sizes, statements and waits look to people; for the text and the page.
 
-use crate::report::{Account, CallStep, File, Listed, Part, Power, Row, SlowWait, Spill, StatementReport, TableCalls};
+use crate::report::{
+    Account, Bucket, CallStep, File, Row, SlowStatement, SlowWait, Spill, StatementReport, TableCalls, TraceStart,
+};
 
 /// A time with its unit.
 pub(crate) fn time(ns: u64) -> String {
@@ -64,7 +66,7 @@ pub(crate) fn short(text: &str, most: usize) -> String {
 }
 
 /// Of the whole file, or of one of its parts: whose session, where, since when.
-pub(crate) fn part(part: &Part, is_first: bool) -> Vec<String> {
+pub(crate) fn part(part: &TraceStart, is_first: bool) -> Vec<String> {
     let mut words = vec![part.conn.map_or_else(|| "conn ?".into(), |c| format!("conn {c}"))];
     words.extend(part.user.clone());
     words.extend(part.server.as_ref().map(|s| format!("server {s}")));
@@ -107,7 +109,7 @@ pub(crate) fn known(number: Option<u64>) -> String {
 }
 
 /// A slow statement's time, query id and text.
-pub(crate) fn listed(s: &Listed, most: usize) -> [String; 3] {
+pub(crate) fn listed(s: &SlowStatement, most: usize) -> [String; 3] {
     [time(s.wall_ns), known(s.query), short(&flat(s.text.as_deref().unwrap_or("")), most)]
 }
 
@@ -118,7 +120,7 @@ pub(crate) fn powers(rows: &[Row], most: usize) -> impl Iterator<Item = &Row> {
 }
 
 /// From one time up to below another.
-pub(crate) fn bounds(power: &Power) -> [String; 2] {
+pub(crate) fn bounds(power: &Bucket) -> [String; 2] {
     [us(power.from_ns), us(power.to_ns)]
 }
 
