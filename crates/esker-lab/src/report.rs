@@ -6,13 +6,14 @@ use crate::compare::{family, Comparison, Contrast, Decision, LEAST_ROUNDS};
 use crate::details::Details;
 use crate::error::Verdict;
 use crate::experiment::{interrupted, AGAIN};
+use crate::lists::distinct;
 use crate::noise::Noise;
 use crate::quiet::QuietWait;
 use crate::readback::Figure;
 use crate::sizes;
 use crate::stats::{summary, Summary};
+use crate::table::table;
 use crate::times::{Times, PERCENTILES};
-use comfy_table::{presets::NOTHING, CellAlignment, Table};
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -247,13 +248,7 @@ impl Report {
         let timed = || self.rows.iter().filter_map(|r| Some((r, r.details.times.as_ref()?)));
         let mut out = String::new();
         // What the rows timed need not be the same thing: a write without a barrier is none.
-        let mut things: Vec<&str> = Vec::new();
-        for (_, times) in timed() {
-            if !things.contains(&times.of.as_str()) {
-                things.push(&times.of);
-            }
-        }
-        for of in things {
+        for of in distinct(timed().map(|(_, times)| times.of.as_str())) {
             let rows = timed().filter(|(_, times)| times.of == of);
             let _ = write!(out, "\nEach {of}, all runs, in us:\n{}\n", self.times_table(rows));
         }
@@ -268,17 +263,8 @@ impl Report {
         head.push("count".into());
         head.extend(PERCENTILES.iter().map(|p| p.0.to_owned()));
         head.push("longest".into());
-        let mut table = Table::new();
-        table.load_preset(NOTHING).set_header(head);
-        for (row, times) in rows {
-            table.add_row(row.params.iter().cloned().chain(times.cells()));
-        }
-        for (c, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((0, 2));
-            let right = c >= self.params.len();
-            column.set_cell_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
-        }
-        table.trim_fmt()
+        let lines = rows.map(|(row, times)| row.params.iter().cloned().chain(times.cells()).collect());
+        table(head, lines, self.params.len()..)
     }
 
     /// As the schema says.
@@ -340,55 +326,14 @@ impl Report {
     /// For people.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut head: Vec<String> = self.params.iter().map(|p| (*p).to_owned()).collect();
-        head.extend(self.shown.iter().map(|s| s.1.to_owned()));
-        if self.relative.is_some() {
-            head.push("percent".into());
-        }
-        head.extend(self.shown_counts.iter().map(|s| s.1.to_owned()));
-        let figures = self.params.len()..head.len();
         let noise_known = self.rows.iter().any(|r| r.noise != Noise::default());
-        head.extend(noise_known.then(|| "noise".to_owned()));
-        let mut table = Table::new();
-        table.load_preset(NOTHING).set_header(head);
-        let compared = self.comparisons();
-        for (i, row) in self.rows.iter().enumerate() {
-            let mut line = row.params.clone();
-            if row.status == Status::Good || !row.metrics.is_empty() {
-                line.extend(self.shown.iter().map(|(name, _)| figure(row, name)));
-                if self.relative.is_some() {
-                    line.push(match (&compared[i], self.is_base(i)) {
-                        (Some(compared), _) => percent_text(compared),
-                        (None, base) => {
-                            if base {
-                                "100.0".into()
-                            } else {
-                                String::new()
-                            }
-                        }
-                    });
-                }
-                line.extend(self.shown_counts.iter().map(|(n, _)| row.counts.get(n).map_or("".into(), group)));
-            }
-            line.resize(figures.end, String::new());
-            if noise_known {
-                line.push(if row.metrics.is_empty() { String::new() } else { row.noise.words() });
-            }
-            if row.status != Status::Good {
-                line.push(format!("{}: {}", row.status.name(), row.status.why()).trim_end_matches(": ").to_owned());
-            }
-            table.add_row(line);
-        }
-        for (c, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((0, 2));
-            column.set_cell_alignment(if figures.contains(&c) { CellAlignment::Right } else { CellAlignment::Left });
-        }
-        let mut out = table.trim_fmt() + "\n";
+        let comparisons = self.comparisons();
+        let mut out = self.rows_table(&comparisons, noise_known) + "\n";
         if let Some(null) = self.null_difference {
             let _ = writeln!(out, "\nThe same, measured twice, differed by at most {:.1} percent.", 100.0 * null);
         }
-        if compared.iter().any(Option::is_some) {
-            let _ = writeln!(out, "{}", decision_words(compared.iter().flatten().all(|c| c.interval.is_none())));
+        if comparisons.iter().any(Option::is_some) {
+            let _ = writeln!(out, "{}", decision_words(comparisons.iter().flatten().all(|c| c.interval.is_none())));
         }
         out.push_str(&self.times_text());
         out.push_str(&sizes::text(&self.params, &self.rows));
@@ -404,6 +349,37 @@ impl Report {
             let _ = writeln!(out, "{note}");
         }
         out
+    }
+
+    /// A line for each row: parameters, figures, percent, counts, noise, and why it is not good.
+    fn rows_table(&self, comparisons: &[Option<Comparison>], noise_known: bool) -> String {
+        let mut head: Vec<String> = self.params.iter().map(|p| (*p).to_owned()).collect();
+        head.extend(self.shown.iter().map(|s| s.1.to_owned()));
+        head.extend(self.relative.map(|_| "percent".to_owned()));
+        head.extend(self.shown_counts.iter().map(|s| s.1.to_owned()));
+        let figures = self.params.len()..head.len();
+        head.extend(noise_known.then(|| "noise".to_owned()));
+        let line = |(i, row): (usize, &Row)| {
+            let mut line = row.params.clone();
+            if row.status == Status::Good || !row.metrics.is_empty() {
+                line.extend(self.shown.iter().map(|(name, _)| figure(row, name)));
+                line.extend(self.relative.map(|_| match &comparisons[i] {
+                    Some(comparison) => percent_text(comparison),
+                    None if self.is_base(i) => "100.0".into(),
+                    None => String::new(),
+                }));
+                line.extend(self.shown_counts.iter().map(|(n, _)| row.counts.get(n).map_or("".into(), group)));
+            }
+            line.resize(figures.end, String::new());
+            if noise_known {
+                line.push(if row.metrics.is_empty() { String::new() } else { row.noise.words() });
+            }
+            if row.status != Status::Good {
+                line.push(format!("{}: {}", row.status.name(), row.status.why()).trim_end_matches(": ").to_owned());
+            }
+            line
+        };
+        table(head, self.rows.iter().enumerate().map(line), figures.clone())
     }
 }
 

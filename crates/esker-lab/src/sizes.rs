@@ -1,8 +1,8 @@
 //! Distributions of sizes of groups: exact ones, and those that the engine counts by powers of two.
 
 use crate::report::Row;
+use crate::table::table;
 use crate::times::{is_told, PERCENTILES};
-use comfy_table::{presets::NOTHING, CellAlignment, Table};
 use esker_base::histogram::HistogramSnapshot;
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
@@ -95,27 +95,20 @@ fn words((from, to): Bounds) -> String {
 /// The distributions of all rows, for people; nothing where no row has any.
 #[must_use]
 pub fn text(params: &[&str], rows: &[Row]) -> String {
-    let mut table = Table::new();
-    let mut head: Vec<&str> = params.to_vec();
-    head.extend(["groups of", "count"]);
-    head.extend(PERCENTILES.iter().map(|p| p.0));
-    head.push("largest");
-    table.load_preset(NOTHING).set_header(head);
+    let percentiles = PERCENTILES.iter().map(|p| p.0);
+    let head = params.iter().copied().chain(["groups of", "count"]).chain(percentiles).chain(["largest"]);
+    let mut lines: Vec<Vec<String>> = Vec::new();
     for row in rows {
         for (name, sizes) in &row.details.sizes {
             let of = std::iter::once((*name).to_owned());
-            table.add_row(row.params.iter().cloned().chain(of).chain(sizes.cells()));
+            lines.push(row.params.iter().cloned().chain(of).chain(sizes.cells()).collect());
         }
     }
-    if table.row_count() == 0 {
+    if lines.is_empty() {
         return String::new();
     }
-    for (c, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        let right = c > params.len();
-        column.set_cell_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
-    }
-    format!("\nSizes of groups, all runs, in {UNIT}:\n{}\n", table.trim_fmt())
+    let table = table(head.map(str::to_owned).collect(), lines, params.len() + 1..);
+    format!("\nSizes of groups, all runs, in {UNIT}:\n{table}\n")
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 
 use crate::compare::{family, Comparison, Contrast};
 use crate::error::{LabError, Result};
+use crate::lists::{distinct, grouped};
 use crate::readback::{figure, heading, label, number, params, parts, rows, text, Figure};
 use crate::report::{decision_words, percent_text};
-use comfy_table::{presets::NOTHING, CellAlignment, Table};
+use crate::table::table;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -23,17 +24,9 @@ const OF_THE_WHOLE: [&str; 4] = ["s", "MiB", "bytes", ""];
 
 /// The reports of each command, in the order in which commands are met.
 pub(crate) fn by_command<'r>(reports: &'r [(String, Value)]) -> Vec<(String, Vec<NamedReport<'r>>)> {
-    let mut found: Vec<(String, Vec<NamedReport<'r>>)> = Vec::new();
-    for (name, report) in reports {
-        for part in parts(report) {
-            let command = text(&part["command"]);
-            match found.iter_mut().find(|f| f.0 == command) {
-                Some(known) => known.1.push((name, part)),
-                None => found.push((command, vec![(name, part)])),
-            }
-        }
-    }
-    found
+    let all =
+        reports.iter().flat_map(|(name, report)| parts(report).into_iter().map(move |part| (name.as_str(), part)));
+    grouped(all.map(|(name, part)| (text(&part["command"]), (name, part))))
 }
 
 /// Refuses reports of which no two are of one command.
@@ -167,13 +160,8 @@ pub(crate) fn versus(first: &NamedReport<'_>, others: &[(&str, Aligned)]) -> Com
             continue;
         }
         let of = |name: &&str| {
-            let mut values = vec![text(&row["params"][name])];
-            for other in same.iter().flatten().map(|r| text(&r["called"][name])) {
-                if !values.contains(&other) {
-                    values.push(other);
-                }
-            }
-            values.join(" | ")
+            let others = same.iter().flatten().map(|r| text(&r["called"][name]));
+            distinct(std::iter::once(text(&row["params"][name])).chain(others)).join(" | ")
         };
         let cells = metrics.iter().map(|(metric, _)| {
             let rest = same.iter().map(|r| (r.and_then(|r| good(r, metric)), None));
@@ -235,7 +223,7 @@ fn asked_otherwise(first: &NamedReport<'_>, other: &(&str, Aligned), names: &[&s
 /// Rows that were not measured in one of two reports, though both have them: by what is said of them there.
 fn without_figures(first: &NamedReport<'_>, other: &(&str, Aligned), names: &[&str]) -> Vec<String> {
     let called_by: Vec<&str> = names.iter().copied().filter(|n| !AMOUNTS.contains(n)).collect();
-    let mut said: Vec<(&str, String, Vec<String>)> = Vec::new();
+    let mut said = Vec::new();
     for here in rows(&other.1.report) {
         let Some(there) = rows(first.1).find(|r| r["params"] == here["params"]) else { continue };
         for (name, row) in [(first.0, there), (other.0, here)].into_iter().filter(|(_, row)| row["status"] != "good") {
@@ -243,16 +231,13 @@ fn without_figures(first: &NamedReport<'_>, other: &(&str, Aligned), names: &[&s
                 why if why.is_empty() => text(&row["status"]),
                 why => why,
             };
-            let called = label(row, &called_by, " ");
-            match said.iter_mut().find(|s| s.0 == name && s.1 == why) {
-                Some(known) => known.2.push(called),
-                None => said.push((name, why, vec![called])),
-            }
+            said.push(((name, why), label(row, &called_by, " ")));
         }
     }
-    said.into_iter()
-        .map(|(name, why, all)| format!("Not compared, as {name} has no figures of it ({why}): {}.", all.join(", ")))
-        .collect()
+    let words = |((name, why), all): ((&str, String), Vec<String>)| {
+        format!("Not compared, as {name} has no figures of it ({why}): {}.", all.join(", "))
+    };
+    grouped(said).into_iter().map(words).collect()
 }
 
 /// All that is said is said at once.
@@ -288,22 +273,16 @@ impl ComparisonTable {
             let mut head = self.params.clone();
             head.extend(reports.iter().map(|r| (*r).to_owned()));
             head.extend(reports[1..].iter().map(|r| format!("{r}/{}", reports[0])));
-            let mut table = Table::new();
-            table.load_preset(NOTHING).set_header(head);
-            for line in &lines {
+            let cells = |line: &&Line| {
                 let figure = |c: &(Option<Figure>, _)| c.0.as_ref().map_or_else(|| "-".into(), |f| number(f.median));
                 let percent = |c: &(_, Option<Comparison>)| c.1.as_ref().map_or_else(|| "-".into(), percent_text);
                 let figures = line.cells[m].iter().map(figure).chain(line.cells[m][1..].iter().map(percent));
-                table.add_row(line.params.iter().cloned().chain(figures));
-            }
-            for (c, column) in table.column_iter_mut().enumerate() {
-                let right = c >= self.params.len();
-                column.set_padding((0, 2));
-                column.set_cell_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
-            }
+                line.params.iter().cloned().chain(figures).collect()
+            };
+            let table = table(head, lines.iter().map(cells), self.params.len()..);
             let unit = lines.iter().flat_map(|l| &l.cells[m]).find_map(|c| c.0.as_ref()).map_or("", |f| &f.unit);
             let heading = crate::html::with_unit(heading, unit);
-            let _ = writeln!(out, "\n{heading}, then percent:\n{}", table.trim_fmt());
+            let _ = writeln!(out, "\n{heading}, then percent:\n{table}");
         }
         let _ = writeln!(out, "\n{}", decision_words(self.undecided()));
         self.unmatched.iter().for_each(|u| out += &format!("{u}\n"));

@@ -1,5 +1,6 @@
 //! Drawing: scales, lines and bars as SVG. Colours are classes of the page's style, so that they follow light and dark.
 
+use crate::lists::distinct;
 use crate::readback::{number, Figure};
 use std::fmt::Write;
 
@@ -223,12 +224,7 @@ fn grid(out: &mut String, places: &[(f64, &str)], (x, y): (&Scale, &Scale), axes
 
 /// A bar for each point, with its interval, on a scale that takes `all` values; those of the same label lie below each other.
 pub(super) fn bars(series: &[Series], axes: &Axes, all: &[f64]) -> String {
-    let mut labels: Vec<&str> = Vec::new();
-    for point in series.iter().flat_map(|s| &s.points) {
-        if !labels.contains(&point.label.as_str()) {
-            labels.push(&point.label);
-        }
-    }
+    let labels = distinct(series.iter().flat_map(|s| &s.points).map(|p| p.label.as_str()));
     let longest = labels.iter().map(|l| l.chars().count().min(LETTERS)).max().unwrap_or(0);
     let start = (LETTER * longest as f64 + 14.0).max(80.0);
     let x = Scale::of_values(all, start, BAR_END);
@@ -289,8 +285,8 @@ fn bar(out: &mut String, s: &Series, point: &Point, top: f64, x: &Scale) {
 
 /// A table in colours: rows, columns, and of each pair its figure; the higher, the darker, on a scale of `all` values.
 pub(super) fn heat(
-    rows: &[String],
-    columns: &[String],
+    rows: &[&str],
+    columns: &[&str],
     of: &dyn Fn(&str, &str) -> Option<Figure>,
     axes: &Axes,
     all: &[f64],
@@ -303,17 +299,7 @@ pub(super) fn heat(
     let mut out = String::new();
     open(&mut out, height, &axes.y);
     for (c, column) in columns.iter().enumerate() {
-        let (x, y) = (start + wide * (c as f64 + 0.5), top - 8.0);
-        // Words below each other: a column is narrow.
-        let words: Vec<&str> = column.split([' ', '_']).collect();
-        for (n, word) in words.iter().enumerate() {
-            let y = y - 14.0 * (words.len() - 1 - n) as f64;
-            let _ = writeln!(
-                out,
-                "<text class=small x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>",
-                escape(word)
-            );
-        }
+        column_head(&mut out, column, start + wide * (c as f64 + 0.5), top - 8.0);
     }
     for (r, row) in rows.iter().enumerate() {
         let (y, middle) = (top + high * r as f64, top + high * (r as f64 + 0.5) + 4.0);
@@ -347,6 +333,16 @@ pub(super) fn heat(
         escape(&axes.y)
     );
     out
+}
+
+/// A column's name, its words below each other: a column is narrow.
+fn column_head(out: &mut String, name: &str, x: f64, foot: f64) {
+    let words: Vec<&str> = name.split([' ', '_']).collect();
+    for (n, word) in words.iter().enumerate() {
+        let y = foot - 14.0 * (words.len() - 1 - n) as f64;
+        let _ =
+            writeln!(out, "<text class=small x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>", escape(word));
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use super::draw::{bars, escape, heat, lines, values, Axes, Point, Series, COLOURS};
 use super::NamedReport;
+use crate::lists::{distinct, grouped};
 use crate::readback::{all_rows, figure, heading, label, number, params, text, Figure};
 use serde_json::Value;
 use std::fmt::Write;
@@ -95,13 +96,7 @@ pub(super) fn plots(out: &mut String, reports: &[NamedReport<'_>], line_colours:
         let title = format!("sizes of groups: {name}");
         distribution(out, reports, &layout, &title, "how often it was how large", &|row| &row["groups"][&name]);
     }
-    let mut things: Vec<&str> = Vec::new();
-    for of in rows(first).filter_map(|r| r["times"]["of"].as_str()) {
-        if !things.contains(&of) {
-            things.push(of);
-        }
-    }
-    for of in things {
+    for of in distinct(rows(first).filter_map(|r| r["times"]["of"].as_str())) {
         distribution(out, reports, &layout, &format!("each {of}"), TIMES, &|row| match row["times"]["of"] == of {
             true => &row["times"],
             false => &Value::Null,
@@ -147,15 +142,7 @@ fn table(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, 
     if points().all(|p| p.y.high <= 0.0) {
         return;
     }
-    let side = |n: usize| {
-        let mut found: Vec<String> = Vec::new();
-        for value in points().filter_map(|p| p.label.split(GAP).nth(n)) {
-            if !found.iter().any(|f| f == value) {
-                found.push(value.to_owned());
-            }
-        }
-        found
-    };
+    let side = |n: usize| distinct(points().filter_map(|p| p.label.split(GAP).nth(n)));
     let of = |row: &str, column: &str| points().find(|p| p.label == format!("{row}{GAP}{column}")).map(|p| p.y.clone());
     let y = with_unit(title, points().next().map_or("", |p| &p.y.unit));
     let svg = heat(&side(0), &side(1), &of, &Axes { x: String::new(), y: y.clone() }, all);
@@ -223,14 +210,8 @@ fn different<'a>(report: &'a Value, param: &str) -> Vec<&'a str> {
 }
 
 /// The rows' different values of some parameters, in their order.
-fn distinct(report: &Value, names: &[&str]) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    for name in rows(report).map(|r| label(r, names, " ")) {
-        if !found.contains(&name) {
-            found.push(name);
-        }
-    }
-    found
+fn labels(report: &Value, names: &[&str]) -> Vec<String> {
+    distinct(rows(report).map(|r| label(r, names, " ")))
 }
 
 /// What each parameter is for.
@@ -266,13 +247,13 @@ impl<'a> Layout<'a> {
         };
         let axis = varying.iter().copied().filter_map(|p| Some((p, places(p)?))).max_by_key(|(_, n)| *n).map(|p| p.0);
         let mut names: Vec<&str> = varying.into_iter().filter(|p| Some(*p) != axis).collect();
-        let many = names.len() > 1 && distinct(report, &names).len() > MOST_LINES;
+        let many = names.len() > 1 && labels(report, &names).len() > MOST_LINES;
         let several = |p: &str| different(report, p).len() >= LEAST_SIDE;
         let is_table = |names: &[&str]| axis.is_none() && names.len() == 2 && names.iter().all(|p| several(p));
         // Parts beside each other; but for what is a table of two sides by itself.
         let whole = report["command"] == "sync" && is_table(&names);
         let part = (many && !whole).then(|| names.remove(0));
-        let (is_table, lines) = (report["command"] == "sync" && is_table(&names), distinct(report, &names));
+        let (is_table, lines) = (report["command"] == "sync" && is_table(&names), labels(report, &names));
         Layout { axis, names, part, is_table, lines, line_colours: None }
     }
 
@@ -294,29 +275,13 @@ impl<'a> Layout<'a> {
             }
             None => label(row, &common, " "),
         };
-        let mut found: Vec<(String, Vec<&Value>)> = Vec::new();
-        for row in rows(report).filter(|r| r["status"] == "good") {
-            let name = name(row);
-            match found.iter_mut().find(|f| f.0 == name) {
-                Some(group) => group.1.push(row),
-                None => found.push((name, vec![row])),
-            }
-        }
-        found
+        grouped(rows(report).filter(|r| r["status"] == "good").map(|row| (name(row), row)))
     }
 
     /// The rows of each plot, by its name.
     fn parts<'r>(&self, report: &'r Value) -> Vec<(String, Vec<&'r Value>)> {
         let Some(part) = self.part else { return vec![(String::new(), rows(report).collect())] };
-        let mut parts: Vec<(String, Vec<&Value>)> = Vec::new();
-        for row in rows(report) {
-            let name = text(&row["params"][part]);
-            match parts.iter_mut().find(|p| p.0 == name) {
-                Some(found) => found.1.push(row),
-                None => parts.push((name, vec![row])),
-            }
-        }
-        parts
+        grouped(rows(report).map(|row| (text(&row["params"][part]), row)))
     }
 
     /// One series for each name and report; those of later ones have the colour of the first. Only good rows count.
@@ -448,11 +413,8 @@ fn distribution(
         for part in series.chunks(if told { series.len().max(1) } else { COLOURS * reports.len() }) {
             let mut part = part.to_vec();
             if !told {
-                let mut names: Vec<String> = Vec::new();
+                let names = distinct(part.iter().map(|s| s.name.clone()));
                 for s in &mut part {
-                    if !names.contains(&s.name) {
-                        names.push(s.name.clone());
-                    }
                     s.colour = names.iter().position(|n| *n == s.name).unwrap_or(0) % COLOURS;
                 }
             }
