@@ -5,7 +5,7 @@ mod append;
 
 use crate::doctor;
 use crate::error::{LabError, Result};
-use crate::experiment::{Case, Experiment, Work};
+use crate::experiment::{Case, Experiment, Sample, Work};
 use crate::measure;
 use crate::needs::{product, Needs};
 use crate::options::{ignored, Cache, CommonOptions};
@@ -90,91 +90,25 @@ pub fn record_bytes(text: &str) -> std::result::Result<usize, String> {
 /// # Errors
 /// Wrong options, no space, no folder.
 pub fn run(options: &Options) -> Result<Report> {
-    if options.common.cache == Some(Cache::Both) {
-        return Err(LabError::Invalid("buffer reads either cold or warm: --cache cold, or --cache warm".into()));
-    }
-    if options.model == Model::Esker && options.io_size.is_some() {
-        return Err(ignored("--io-size", "it is of --model myisam"));
-    }
-    let io_size = options.io_size.unwrap_or(64);
-    let rule = match options.model {
-        Model::Esker => Rule::Fill,
-        Model::Myisam if io_size.is_power_of_two() && io_size <= 1 << 16 => Rule::MyIsam(io_size as usize),
-        Model::Myisam => return Err(LabError::Invalid("--io-size must be a power of two, at most 64K".into())),
-    };
-    if options.records == 0 {
-        return Err(LabError::Invalid("--records must be at least 1".into()));
-    }
-    let longest = product(&[options.record_bytes as u64, options.records])?;
-    let enough = longest.checked_next_power_of_two().unwrap_or(u64::MAX).min(1 << 30);
-    let to = options.to.unwrap_or(enough.max(options.from));
-    if options.from == 0 || to < options.from || to > 4 << 30 {
-        return Err(LabError::Invalid("buffers go from at least 1 byte to at most 4G".into()));
-    }
-    let sizes: Vec<usize> = std::iter::successors(Some(options.from), |b| b.checked_mul(2))
-        .take_while(|b| *b <= to)
-        .map(|b| b as usize)
-        .collect();
+    let (rule, io_size) = rule(options)?;
+    let (sizes, to) = sizes(options)?;
     if options.model == Model::Myisam && options.record_bytes > myisam::LONGEST_ROW {
         return Err(LabError::Invalid(format!("MyISAM parts rows of more than {} bytes", myisam::LONGEST_ROW)));
     }
     let shapes = [Shape::Static, options.dynamic()]
         .map(|shape| (shape, Records::new(shape, options.record_bytes, options.records, options.common.seed)));
     let mut experiment = Experiment::begin(&options.common, "buffer")?;
-    let own = |buffer: usize| options.model == Model::Esker && buffer as u64 % UNIT == 0;
-    let own_sizes: Vec<usize> = sizes.iter().copied().filter(|b| own(*b)).collect();
-    let all: Vec<(Way, usize)> = sizes
-        .iter()
-        .flat_map(|&b| [(Way::Cached, b), (Way::Esker, b)])
-        .filter(|c| c.0 == Way::Cached || own(c.1))
-        .collect();
-    experiment.plan(all.len() * 4 + 4, needs(options, experiment.rounds() as u64, &all, &shapes))?;
-    let device = doctor::device(&options.common.dir);
-    let mut cases: Vec<Case<'_>> = Vec::new();
+    let ways = ways(options, &sizes);
+    experiment.plan(ways.len() * 4 + 4, needs(options, experiment.rounds() as u64, &ways, &shapes))?;
+    let mut cases = Vec::new();
     for (shape, records) in &shapes {
-        let sum = records.sum(records.all());
-        // 100 percent is the buffer that MyISAM has by default, where it is among them: of each way its own.
-        let here = cases.len();
-        let usual = |way| all.iter().position(|c| *c == (way, APPEND_BUFFER)).map(|at| here + 2 * at);
-        for &(way, buffer) in &all {
-            let write = Job { experiment: &experiment, device: &device, shape: *shape, records, rule, way, buffer };
-            cases.push(Case { base: usual(way), ..write.writing("write") });
-            cases.push(Case { base: usual(way).map(|at| at + 1), ..write.reading(sum) });
-        }
-        let first = cases.len();
-        for rule in [Rule::Fill, Rule::Aligned(4096)] {
-            let what = if rule == Rule::Fill { "append" } else { "append aligned" };
-            let (way, buffer) = (Way::Cached, APPEND_BUFFER);
-            let job = Job { experiment: &experiment, device: &device, shape: *shape, records, rule, way, buffer };
-            cases.push(Case { base: Some(first), ..job.appending(what) });
-        }
+        add_cases(&mut cases, &experiment, (*shape, records), rule, &ways);
     }
-    for (shape, records) in &shapes {
-        // What the reads read.
-        match measure::prepare(&experiment, &read_path(&experiment, *shape), records, records.all()) {
-            // The rows say it.
-            Ok(_) | Err(LabError::Stopped) => {}
-            Err(e) => return Err(e),
-        }
-    }
+    prepare_reads(&experiment, &shapes)?;
     let rows = experiment.run(&mut cases);
-    let mut notes = vec![
-        format!("Writes and reads are counted and equal what the rule '{}' demands, or the row is void.", rule.name()),
-        format!(
-            "Percent is of a buffer of {} of the same way. The device's requests are those of everybody.",
-            size_text(APPEND_BUFFER as u64)
-        ),
-    ];
-    notes.extend((options.model == Model::Esker).then(|| own_words(&sizes, &own_sizes)));
+    let mut notes = notes(options, rule, &sizes);
     notes.extend(measure::too_short(&rows));
-    notes.extend(shapes.iter().map(|(shape, r)| {
-        let (count, bytes) = (r.count, r.total_bytes());
-        let mean = bytes as f64 / count.max(1) as f64;
-        format!(
-            "{}: {count} records, {bytes} bytes, {mean:.1} each: so many bytes over the buffer's are its overflows.",
-            shape.name()
-        )
-    }));
+    notes.extend(shapes.iter().map(|(shape, records)| lengths_note(*shape, records)));
     Ok(Report {
         command: "buffer",
         options: experiment.options(json!({
@@ -209,13 +143,117 @@ pub fn run(options: &Options) -> Result<Report> {
     })
 }
 
-/// What to say of the engine's own way, measured with some of the sizes.
-fn own_words(sizes: &[usize], own: &[usize]) -> String {
+/// The rule by which the buffer is written, and IO_SIZE.
+fn rule(options: &Options) -> Result<(Rule, u64)> {
+    if options.common.cache == Some(Cache::Both) {
+        return Err(LabError::Invalid("buffer reads either cold or warm: --cache cold, or --cache warm".into()));
+    }
+    if options.model == Model::Esker && options.io_size.is_some() {
+        return Err(ignored("--io-size", "it is of --model myisam"));
+    }
+    let io_size = options.io_size.unwrap_or(64);
+    match options.model {
+        Model::Esker => Ok((Rule::Fill, io_size)),
+        Model::Myisam if io_size.is_power_of_two() && io_size <= 1 << 16 => {
+            Ok((Rule::MyIsam(io_size as usize), io_size))
+        }
+        Model::Myisam => Err(LabError::Invalid("--io-size must be a power of two, at most 64K".into())),
+    }
+}
+
+/// The buffers, each twice the one before, and what none is larger than.
+fn sizes(options: &Options) -> Result<(Vec<usize>, u64)> {
+    if options.records == 0 {
+        return Err(LabError::Invalid("--records must be at least 1".into()));
+    }
+    let longest = product(&[options.record_bytes as u64, options.records])?;
+    let enough = longest.checked_next_power_of_two().unwrap_or(u64::MAX).min(1 << 30);
+    let to = options.to.unwrap_or(enough.max(options.from));
+    if options.from == 0 || to < options.from || to > 4 << 30 {
+        return Err(LabError::Invalid("buffers go from at least 1 byte to at most 4G".into()));
+    }
+    let doubled = std::iter::successors(Some(options.from), |b| b.checked_mul(2)).take_while(|b| *b <= to);
+    Ok((doubled.map(|b| b as usize).collect(), to))
+}
+
+/// Can the engine's own writer have this buffer?
+fn is_own(options: &Options, buffer: usize) -> bool {
+    options.model == Model::Esker && buffer as u64 % UNIT == 0
+}
+
+/// Each buffer by each way that can have it.
+fn ways(options: &Options, sizes: &[usize]) -> Vec<(Way, usize)> {
+    let both = sizes.iter().flat_map(|&buffer| [(Way::Cached, buffer), (Way::Esker, buffer)]);
+    both.filter(|(way, buffer)| *way == Way::Cached || is_own(options, *buffer)).collect()
+}
+
+/// Records of one shape, written and read with every buffer, and appended with one.
+fn add_cases<'a>(
+    cases: &mut Vec<Case<'a>>,
+    experiment: &Experiment,
+    (shape, records): (Shape, &'a Records),
+    rule: Rule,
+    ways: &[(Way, usize)],
+) {
+    let sum = records.sum(records.all());
+    // 100 percent is the buffer that MyISAM has by default, where it is among them: of each way its own.
+    let here = cases.len();
+    let usual = |way| ways.iter().position(|c| *c == (way, APPEND_BUFFER)).map(|at| here + 2 * at);
+    for &(way, buffer) in ways {
+        let job = Job { experiment, shape, records, rule, way, buffer };
+        cases.push(Case { base: usual(way), ..job.writing("write") });
+        cases.push(Case { base: usual(way).map(|at| at + 1), ..job.reading(sum) });
+    }
+    let first = cases.len();
+    for (rule, what) in [(Rule::Fill, "append"), (Rule::Aligned(4096), "append aligned")] {
+        let job = Job { experiment, shape, records, rule, way: Way::Cached, buffer: APPEND_BUFFER };
+        cases.push(Case { base: Some(first), ..job.appending(what) });
+    }
+}
+
+/// Makes the files that are read.
+fn prepare_reads(experiment: &Experiment, shapes: &[(Shape, Records)]) -> Result<()> {
+    for (shape, records) in shapes {
+        match measure::prepare(experiment, &read_path(experiment, *shape), records, records.all()) {
+            // The rows say it.
+            Ok(_) | Err(LabError::Stopped) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// What a reader of the table must know.
+fn notes(options: &Options, rule: Rule, sizes: &[usize]) -> Vec<String> {
+    let mut notes = vec![
+        format!("Writes and reads are counted and equal what the rule '{}' demands, or the row is void.", rule.name()),
+        format!(
+            "Percent is of a buffer of {} of the same way. The device's requests are those of everybody.",
+            size_text(APPEND_BUFFER as u64)
+        ),
+    ];
+    let every = sizes.iter().all(|buffer| is_own(options, *buffer));
+    notes.extend((options.model == Model::Esker).then(|| own_words(every)));
+    notes
+}
+
+/// How long the records of a shape are.
+fn lengths_note(shape: Shape, records: &Records) -> String {
+    let (count, bytes) = (records.count, records.total_bytes());
+    let mean = bytes as f64 / count.max(1) as f64;
+    format!(
+        "{}: {count} records, {bytes} bytes, {mean:.1} each: so many bytes over the buffer's are its overflows.",
+        shape.name()
+    )
+}
+
+/// What to say of the engine's own way, measured with every size or only with some.
+fn own_words(every: bool) -> String {
     let words = "'esker' is the engine's own writer and file layer as a server sets them where memory is not short: through the \
                  page cache, each buffer on its way to the device at once; it ends with its own fsync, which is in 'ns a \
                  record' too: 's durable' is what compares the ways.";
     let piece = esker::Options::default().bulk_buffer_bytes / 4;
-    match own.len() == sizes.len() {
+    match every {
         true => format!("{words} A server's buffer is {} by default.", size_text(piece as u64)),
         false => format!("{words} Its buffers are multiples of {}: with others it is not measured.", size_text(UNIT)),
     }
@@ -264,11 +302,24 @@ fn reader(path: &Path, way: Way, buffer: usize, rule: Rule) -> Result<Box<dyn Re
     Ok(Box::new(Buffered::new(Arc::new(RawFile::open(path, RawOptions::default())?), 0, buffer, rule)?))
 }
 
+/// The writes that were counted, and the calls that were seen: both must be what the rule demands.
+fn count_writes(sample: &mut Sample, counted: Tally, demanded: Tally, calls: u64) {
+    let Tally { overflows, direct, last, .. } = counted;
+    sample.counts = vec![
+        ("overflows", overflows),
+        ("direct", direct),
+        ("last", last),
+        ("calls", calls),
+        ("expected", demanded.writes()),
+    ];
+    if counted != demanded || calls != demanded.writes() {
+        sample.wrong = Some(format!("{counted:?} and {calls} calls, not {demanded:?}"));
+    }
+}
+
 /// What a case is about.
 struct Job<'a, 's> {
     experiment: &'s Experiment,
-    /// The block device below, as "major:minor".
-    device: &'s str,
     shape: Shape,
     records: &'a Records,
     rule: Rule,
@@ -284,28 +335,22 @@ impl<'a> Job<'a, '_> {
     }
 
     fn writing(&self, what: &str) -> Case<'a> {
-        let (path, device) = (self.experiment.folder().join("written"), self.device.to_owned());
+        let path = self.experiment.folder().join("written");
         let (records, rule, way, buffer) = (self.records, self.rule, self.way, self.buffer);
         let demanded = tally(rule, buffer, 0, (0..records.count).map(|i| records.length(i)));
         let mut verified = false;
         let work = move |experiment: &Experiment| {
             let writer = writer(&path, way, buffer, rule)?;
-            let (calls, requests) = (Usage::now(), DeviceWrites::now(&device));
+            let (calls, requests) = (Usage::now(), DeviceWrites::now(experiment.device()));
             let written = measure::write(experiment, records, vec![(records.all(), writer)])?;
-            let (counted, file, mut sample) = (written.tally, &written.files[0], written.sample);
+            let (file, mut sample) = (&written.files[0], written.sample);
             let calls = Usage::now().since(&calls);
-            let Tally { overflows, direct, last, .. } = counted;
-            sample.counts =
-                vec![("overflows", overflows), ("direct", direct), ("last", last), ("calls", file.writes())];
             // Not ours alone: whatever else the process writes is in it.
             sample.metrics.push(("process_calls", "", calls.write_calls as f64));
-            if let (Some(before), Some(now)) = (requests, DeviceWrites::now(&device)) {
+            if let (Some(before), Some(now)) = (requests, DeviceWrites::now(experiment.device())) {
                 sample.metrics.push(("device_requests", "", now.requests.saturating_sub(before.requests) as f64));
             }
-            sample.counts.push(("expected", demanded.writes()));
-            if counted != demanded || file.writes() != demanded.writes() {
-                sample.wrong = Some(format!("{counted:?} and {} calls, not {demanded:?}", file.writes()));
-            }
+            count_writes(&mut sample, written.tally, demanded, file.writes());
             if !verified {
                 sample.wrong = sample.wrong.or(measure::verify(&path, 0, records, records.all())?);
                 verified = true;

@@ -1,7 +1,7 @@
 //! Appending to a file whose last page is not in memory: a write that begins within a page has the kernel read it first. MyISAM's
 //! write cache shortens its first buffer for that, so that all others begin on a block (the source did not test it).
 
-use super::{Job, APPEND_START};
+use super::{count_writes, Job, APPEND_START};
 use crate::error::Result;
 use crate::experiment::{Case, Experiment, Sample};
 use crate::measure::{self, per_record, verify};
@@ -80,16 +80,7 @@ impl<'a> Job<'a, '_> {
             let mut sample = Sample::default();
             per_record(&mut sample, part.count, &cost.used, cost.took.as_nanos() as f64);
             sample.metrics.push(("tail_reads", "", cost.used.device_read_bytes as f64 / PAGE));
-            sample.counts = vec![
-                ("overflows", counted.overflows),
-                ("direct", counted.direct),
-                ("last", counted.last),
-                ("calls", file.writes()),
-                ("expected", demanded.writes()),
-            ];
-            if counted != demanded || file.writes() != demanded.writes() {
-                sample.wrong = Some(format!("{counted:?} and {} calls, not {demanded:?}", file.writes()));
-            }
+            count_writes(&mut sample, counted, demanded, file.writes());
             sample.wrong = sample.wrong.or(verify(&path, APPEND_START, records, part)?);
             measure::empty(&file)?;
             Ok(sample)
