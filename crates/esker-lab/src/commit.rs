@@ -63,13 +63,7 @@ impl Options {
 /// # Errors
 /// Wrong options, no space, no folder.
 pub fn run(options: &Options) -> Result<Report> {
-    if options.threads.iter().any(|t| *t == 0 || *t > 512) {
-        return Err(LabError::Invalid("--threads must be between 1 and 512".into()));
-    }
-    if options.commits == 0 || options.bytes == 0 || options.bytes > 1 << 20 {
-        return Err(LabError::Invalid("--commits must be at least 1, --bytes between 1 and 1M".into()));
-    }
-    options.common.without_cache()?;
+    check(options)?;
     let mut experiment = Experiment::begin(&options.common, "commit")?;
     // What is asked for must fit; more comes only as far as it does.
     for (mode, threads) in MODES.iter().flat_map(|m| options.threads.iter().map(move |t| (m, t))) {
@@ -78,36 +72,24 @@ pub fn run(options: &Options) -> Result<Report> {
     let room = experiment.room_bytes()?;
     let run_bytes = run_bytes(options, room);
     let (beside, alone) = beside(options, run_bytes)?;
-    let places = [Some(&experiment), beside.as_ref()];
-    let places: Vec<(String, PathBuf)> =
-        places.into_iter().flatten().map(|s| (doctor::file_system(&s.common().dir), s.folder().to_owned())).collect();
+    let places: Vec<&Experiment> = std::iter::once(&experiment).chain(&beside).collect();
     let mut cases = Vec::new();
-    for (on, folder) in &places {
-        for &threads in &options.threads {
-            let base = cases.len();
-            for mode in MODES {
-                let folder = folder.join(format!("log-{threads}"));
-                let mut repetitions =
-                    Repetitions::new(options.commits, most(options, room, &mode, threads), options.min_time);
-                let job = Job { mode, threads, bytes: options.bytes, folder };
-                let params = vec![on.clone(), threads.to_string(), mode.name.into()];
-                let work =
-                    Box::new(move |experiment: &Experiment| repetitions.run(|commits| job.run(experiment, commits)));
-                cases.push(Case { params, base: Some(base), work });
-            }
-        }
+    for place in &places {
+        add_cases(&mut cases, options, place, room);
     }
+    let runs = (places.len() * experiment.rounds()) as u64;
     let other_memory = if beside.as_ref().is_some_and(Experiment::is_on_memory) { run_bytes } else { 0 };
     let memory_bytes = memory_bytes(options, room, cases.len()).saturating_add(other_memory);
-    let needs = needs(options, room, places.len() as u64 * experiment.rounds() as u64, memory_bytes);
+    let needs = needs(options, room, runs, memory_bytes);
     experiment.plan(cases.len(), Needs { space_bytes: run_bytes, ..needs })?;
     let rows = experiment.run(&mut cases);
     Ok(Report {
         command: "commit",
-        options: experiment
-            .options(json!({ "threads": options.threads, "commits": options.commits, "bytes": options.bytes,
+        options: experiment.options(
+            json!({ "threads": options.threads, "commits": options.commits, "bytes": options.bytes,
                 "min_time_s": options.min_time.as_secs_f64(),
-                "beside": options.beside.display().to_string() })),
+                "beside": options.beside.display().to_string() }),
+        ),
         machine: doctor::machine(&options.common.dir),
         params: vec!["on", "threads", "commit"],
         shown: vec![
@@ -125,20 +107,50 @@ pub fn run(options: &Options) -> Result<Report> {
         relative: Some("per_second"),
         null_difference: null_difference(&rows, "per_second"),
         rows,
-        notes: alone.into_iter().chain([
-            "Percent is of one sync per commit. 'led' and 'followed' count waits for the log that wrote for others and that \
-             others wrote for; 'in a group' is how many transactions a coordinator's sync, or else a log sync, served."
-                .into(),
-            "'one sync per commit' has the log for itself from its record to its sync, on the same file. 'engine's sessions' \
-             insert a row and commit it; with '2pc' they prepare, and the coordinator decides them as the server's binlog does \
-             (sync_binlog 1, and 0).".into(),
-            "Groups: 'commits' and 'prepares' waited for one sync of the engine's log, by the engine's own count; \
-             'coordinator' is exact.".into(),
-            "2pc, prepare synced: what MariaDB asks of an engine. 2pc, prepares synced by the group: as MySQL does it.".into(),
-        ]).collect(),
+        notes: alone.into_iter().chain(NOTES.map(str::to_owned)).collect(),
         waited: experiment.waited(),
         ..Report::default()
     })
+}
+
+/// What a reader of the table must know.
+const NOTES: [&str; 4] = [
+    "Percent is of one sync per commit. 'led' and 'followed' count waits for the log that wrote for others and that \
+     others wrote for; 'in a group' is how many transactions a coordinator's sync, or else a log sync, served.",
+    "'one sync per commit' has the log for itself from its record to its sync, on the same file. 'engine's sessions' \
+     insert a row and commit it; with '2pc' they prepare, and the coordinator decides them as the server's binlog does \
+     (sync_binlog 1, and 0).",
+    "Groups: 'commits' and 'prepares' waited for one sync of the engine's log, by the engine's own count; \
+     'coordinator' is exact.",
+    "2pc, prepare synced: what MariaDB asks of an engine. 2pc, prepares synced by the group: as MySQL does it.",
+];
+
+/// Refuses what cannot be.
+fn check(options: &Options) -> Result<()> {
+    if options.threads.iter().any(|t| *t == 0 || *t > 512) {
+        return Err(LabError::Invalid("--threads must be between 1 and 512".into()));
+    }
+    if options.commits == 0 || options.bytes == 0 || options.bytes > 1 << 20 {
+        return Err(LabError::Invalid("--commits must be at least 1, --bytes between 1 and 1M".into()));
+    }
+    options.common.without_cache()
+}
+
+/// Every number of threads in every mode, in one place. Percent is of the first mode.
+fn add_cases(cases: &mut Vec<Case<'_>>, options: &Options, place: &Experiment, room: u64) {
+    let on = doctor::file_system(&place.common().dir);
+    for &threads in &options.threads {
+        let base = cases.len();
+        for mode in MODES {
+            let folder = place.folder().join(format!("log-{threads}"));
+            let most = most(options, room, &mode, threads);
+            let mut repetitions = Repetitions::new(options.commits, most, options.min_time);
+            let job = Job { mode, threads, bytes: options.bytes, folder };
+            let params = vec![on.clone(), threads.to_string(), mode.name.into()];
+            let work = Box::new(move |experiment: &Experiment| repetitions.run(|commits| job.run(experiment, commits)));
+            cases.push(Case { params, base: Some(base), work });
+        }
+    }
 }
 
 /// Bytes of both logs in a run, unless more transactions are asked for, or there is no space.

@@ -37,69 +37,15 @@ pub fn run(options: &Options) -> Result<Report> {
     let group = options.ram.map(MemoryGroup::enter).transpose();
     let _group = group.map_err(|e| LabError::Unsupported(format!("--ram: {e}")))?;
     let sizes = sizes(options, &experiment)?;
-    let (ways, states) = (options.ways(), options.states());
-    let mixed = options.clients.mixed().is_some();
-    let groups = states.len() + usize::from(options.writes() && !mixed);
-    let bytes = |n: &u64| n.saturating_mul(options.record_bytes as u64);
-    let most = sizes.iter().map(bytes).max().unwrap_or(0);
-    let all: u64 = sizes.iter().map(bytes).fold(0, u64::saturating_add);
-    let written = if options.writes() { ways.len() as u64 * if mixed { states.len() as u64 } else { 1 } } else { 0 };
-    let per_run = all.saturating_mul(written + 1);
-    let files = u64::from(options.writes()) + u64::from(options.file.is_none() && !states.is_empty());
-    let runs = experiment.rounds() as u64;
-    let rows = (ways.len() + 1) * groups * sizes.len();
-    let times = measure::memory_of_times(rows, sizes.iter().max().copied().unwrap_or(0), options.clients());
-    experiment.plan(
-        ways.len() * groups * sizes.len(),
-        Needs {
-            written_bytes: per_run.saturating_mul(runs),
-            space_bytes: most.saturating_mul(files).saturating_add(options.window_space()),
-            calls: sizes.iter().fold(0u64, |all, n| all.saturating_add(*n)).saturating_mul(2 * groups as u64 * runs),
-            barriers: (ways.len() * sizes.len()) as u64 * runs,
-            memory_bytes: options.memory_bytes(sizes.iter().max().copied().unwrap_or(0)).saturating_add(times),
-            less: "--records, --clients or --window",
-            ..Needs::default()
-        },
-    )?;
-    let mut rows = Vec::new();
-    let probe = experiment.folder().join("probe");
-    let probe = Arc::new(RawFile::open(&probe, RawOptions { create: true, ..RawOptions::default() })?);
-    let who = flow::who(&probe);
-    for &count in &sizes {
-        match of_size(options, &experiment, &ways, count) {
-            Ok(more) => join(&mut rows, more),
-            Err(e) if rows.is_empty() => return Err(e),
-            // What was measured before stays.
-            Err(e) => {
-                let params = vec![count.to_string(), "all".into(), "all".into()];
-                rows.push(Row::without_figures(params, Status::Failed(e.to_string())));
-                break;
-            }
-        }
-    }
-    let mut notes = vec![
-        format!(
-            "Records of {} bytes, buffers of {}. Percent is of '{}'.",
-            options.record_bytes,
-            size_text(options.buffer()),
-            ways.first().map_or("", |w| w.name()),
-        ),
-        format!("'background' and 'direct' (depth {}): by {}.", options.depth(), who),
-        "'esker' is the engine's own writer and file layer as a server sets them; it ends with its own fsync, which is in \
-         'accepted' too.".into(),
-        "'accepted' ends when the kernel has taken everything, 'durable' when fdatasync has returned.".into(),
-    ];
-    if let Some(most) = sizes.last().filter(|n| options.full && **n < LAST) {
-        notes.push(format!("For {} records and more there is no space: not measured.", most * 2));
-    }
-    if let Some((readers, writers)) = options.clients.mixed() {
-        notes.push(format!(
-            "{readers} read and {writers} write at once, files of their own; 'percent' is of both together."
-        ));
-    } else if options.clients() > 1 {
-        let files = if options.in_one() { "one file, each in its part" } else { "files of their own" };
-        notes.push(format!("{} clients at once on {files}; times are of all records together.", options.clients()));
-    }
+    let ways = options.ways();
+    let sides = options.states().len() + usize::from(options.writes() && options.clients.mixed().is_none());
+    let needs = needs(options, &sizes, sides as u64, experiment.rounds() as u64);
+    experiment.plan(ways.len() * sides * sizes.len(), needs)?;
+    let probe =
+        RawFile::open(&experiment.folder().join("probe"), RawOptions { create: true, ..RawOptions::default() })?;
+    let queue = flow::who(&Arc::new(probe));
+    let rows = of_sizes(options, &experiment, &ways, &sizes)?;
+    let mut notes = notes(options, &ways, &sizes, &queue);
     notes.extend(measure::too_short(&rows));
     notes.extend(options.ram.map(|ram| format!("Within {} of memory, page cache included.", size_text(ram))));
     Ok(Report {
@@ -125,6 +71,78 @@ pub fn run(options: &Options) -> Result<Report> {
         waited: experiment.waited(),
         ..Report::default()
     })
+}
+
+/// What all runs take; `sides`: writing, and reading in each state of the cache.
+fn needs(options: &Options, sizes: &[u64], sides: u64, runs: u64) -> Needs {
+    let ways = options.ways().len() as u64;
+    let states = options.states().len() as u64;
+    let bytes = |n: &u64| n.saturating_mul(options.record_bytes as u64);
+    let (most, all) =
+        (sizes.iter().map(bytes).max().unwrap_or(0), sizes.iter().map(bytes).fold(0, u64::saturating_add));
+    let written = match options.writes() {
+        true => ways * if options.clients.mixed().is_some() { states } else { 1 },
+        false => 0,
+    };
+    let files = u64::from(options.writes()) + u64::from(options.file.is_none() && states > 0);
+    let largest = sizes.iter().max().copied().unwrap_or(0);
+    let rows = (ways + 1) * sides * sizes.len() as u64;
+    let times = measure::memory_of_times(rows as usize, largest, options.clients());
+    Needs {
+        // The file that is read is written, too.
+        written_bytes: all.saturating_mul(written + 1).saturating_mul(runs),
+        space_bytes: most.saturating_mul(files).saturating_add(options.window_space()),
+        calls: sizes.iter().copied().fold(0, u64::saturating_add).saturating_mul(2 * sides * runs),
+        barriers: ways * sizes.len() as u64 * runs,
+        memory_bytes: options.memory_bytes(largest).saturating_add(times),
+        less: "--records, --clients or --window",
+        ..Needs::default()
+    }
+}
+
+/// All ways with every number of records. What was measured before something failed stays.
+fn of_sizes(options: &Options, experiment: &Experiment, ways: &[Way], sizes: &[u64]) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for &count in sizes {
+        match of_size(options, experiment, ways, count) {
+            Ok(more) => join(&mut rows, more),
+            Err(e) if rows.is_empty() => return Err(e),
+            Err(e) => {
+                let params = vec![count.to_string(), "all".into(), "all".into()];
+                rows.push(Row::without_figures(params, Status::Failed(e.to_string())));
+                break;
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// What a reader of the table must know; `queue`: who does what is asked for in the background.
+fn notes(options: &Options, ways: &[Way], sizes: &[u64], queue: &str) -> Vec<String> {
+    let mut notes = vec![
+        format!(
+            "Records of {} bytes, buffers of {}. Percent is of '{}'.",
+            options.record_bytes,
+            size_text(options.buffer()),
+            ways.first().map_or("", |w| w.name()),
+        ),
+        format!("'background' and 'direct' (depth {}): by {queue}.", options.depth()),
+        "'esker' is the engine's own writer and file layer as a server sets them; it ends with its own fsync, which is in \
+         'accepted' too.".into(),
+        "'accepted' ends when the kernel has taken everything, 'durable' when fdatasync has returned.".into(),
+    ];
+    if let Some(most) = sizes.last().filter(|n| options.full && **n < LAST) {
+        notes.push(format!("For {} records and more there is no space: not measured.", most * 2));
+    }
+    if let Some((readers, writers)) = options.clients.mixed() {
+        notes.push(format!(
+            "{readers} read and {writers} write at once, files of their own; 'percent' is of both together."
+        ));
+    } else if options.clients() > 1 {
+        let files = if options.in_one() { "one file, each in its part" } else { "files of their own" };
+        notes.push(format!("{} clients at once on {files}; times are of all records together.", options.clients()));
+    }
+    notes
 }
 
 /// Figures to look at first.

@@ -4,11 +4,11 @@ use crate::clock::{least_time, steady_rate, together, Event, Repetitions, Watch}
 use crate::details::Details;
 use crate::doctor::{self, IMPLAUSIBLE_US};
 use crate::error::{LabError, Result};
-use crate::experiment::{Case, Experiment, Sample};
+use crate::experiment::{Case, Experiment, Sample, Work};
 use crate::needs::{product, Needs};
 use crate::options::CommonOptions;
 use crate::probe::raw::{Barrier, RawFile, RawOptions, RawQueue};
-use crate::report::{null_difference, Report};
+use crate::report::{null_difference, Report, Row};
 use crate::times::{is_told, memory_bytes, Times};
 use crate::units::{count, size, size_text};
 use clap::Args;
@@ -73,7 +73,7 @@ const METHODS: [(&str, Method); 6] = [
 
 /// What the file is before it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Before {
+enum FileState {
     /// Empty: every write makes it longer.
     Appended,
     /// Its space is reserved, and reads as zeros: every write turns a part of it into data.
@@ -88,27 +88,27 @@ enum Before {
     Stream,
 }
 
-/// What [`Before::Stream`] is called in rows: they are no choice of files or barriers, but say how fast bytes get durable.
+/// What [`FileState::Stream`] is called in rows: they are no choice of files or barriers, but say how fast bytes get durable.
 pub(crate) const STREAM: &str = "recycled, large writes";
 
-impl Before {
+impl FileState {
     /// Which states take turns on one file.
     fn kind(self) -> &'static str {
         match self {
-            Before::Appended | Before::Reserved => "fresh",
-            Before::Zeroed => "zeros",
-            Before::Recycled | Before::OnePlace => "old",
-            Before::Stream => "stream",
+            FileState::Appended | FileState::Reserved => "fresh",
+            FileState::Zeroed => "zeros",
+            FileState::Recycled | FileState::OnePlace => "old",
+            FileState::Stream => "stream",
         }
     }
 }
 
-const STATES: [(&str, Before); 5] = [
-    ("appended", Before::Appended),
-    ("reserved", Before::Reserved),
-    ("zero-filled", Before::Zeroed),
-    ("recycled", Before::Recycled),
-    ("one place", Before::OnePlace),
+const STATES: [(&str, FileState); 5] = [
+    ("appended", FileState::Appended),
+    ("reserved", FileState::Reserved),
+    ("zero-filled", FileState::Zeroed),
+    ("recycled", FileState::Recycled),
+    ("one place", FileState::OnePlace),
 ];
 
 /// Measures.
@@ -116,99 +116,16 @@ const STATES: [(&str, Before); 5] = [
 /// # Errors
 /// Wrong options, no space, no folder.
 pub fn run(options: &Options) -> Result<Report> {
-    if options.count == 0 || options.sizes.iter().any(|s| *s == 0 || *s > 64 << 20) {
-        return Err(LabError::Invalid("--count and --sizes must be at least 1, sizes at most 64M".into()));
-    }
-    if options.rates.iter().any(|s| *s > 64 << 20) {
-        return Err(LabError::Invalid("--rates must be at most 64M".into()));
-    }
-    if options.threads.iter().any(|t| *t == 0 || *t > 64) {
-        return Err(LabError::Invalid("--threads must be between 1 and 64".into()));
-    }
-    options.common.without_cache()?;
+    check(options)?;
     let mut experiment = Experiment::begin(&options.common, "sync")?;
-    let mut cases = Vec::new();
     let room = experiment.room_bytes()? / (FILES + 1);
-    let runs = (METHODS.len() * STATES.len() * experiment.rounds()) as u64;
-    let (mut least, mut written, mut space, mut events, mut barriers) = (0u64, 0u64, 0, 0, 0u64);
-    for &threads in &options.threads {
-        for &bytes in &options.sizes {
-            let count = most(options, room, threads, bytes);
-            let file_bytes = product(&[bytes, count, threads as u64, FILES])? / FILES;
-            least = least.saturating_add(2 * runs * bytes.saturating_mul(options.count * threads as u64));
-            written = written.saturating_add(file_bytes.saturating_mul(2 * runs));
-            barriers = barriers.saturating_add(product(&[threads as u64, options.count, runs])?);
-            space = space.max(FILES * file_bytes);
-            events = events.max(threads as u64 * count);
-            let base = cases.len();
-            for (state, before) in STATES {
-                for (name, method) in METHODS {
-                    let job = Job { folder: experiment.folder().to_owned(), method, before, bytes };
-                    let mut repetitions = Repetitions::new(options.count, count, options.min_time);
-                    let work = Box::new(move |experiment: &Experiment| {
-                        repetitions.run(|count| job.run(experiment, threads, count))
-                    });
-                    let params = vec![threads.to_string(), size_text(bytes), state.into(), name.into()];
-                    cases.push(Case { params, base: Some(base), work });
-                }
-            }
-        }
-    }
-    let rounds = experiment.rounds() as u64;
     let (rates, left_out) = rates(options, room);
-    for &bytes in &rates {
-        let (count, most) = rate_counts(options, room, bytes);
-        least = least.saturating_add(2 * rounds * bytes * count);
-        written = written.saturating_add(2 * rounds * bytes * most);
-        barriers = barriers.saturating_add(rounds * count);
-        events = events.max(most);
-        let base = cases.len();
-        for (name, method, base) in [("fdatasync", METHODS[0].1, None), (NO_BARRIER, Method::None, Some(base))] {
-            let job = Job { folder: experiment.folder().to_owned(), method, before: Before::Stream, bytes };
-            let mut repetitions = Repetitions::new(count, most, options.min_time);
-            let work = Box::new(move |experiment: &Experiment| repetitions.run(|count| job.run(experiment, 1, count)));
-            let params = vec!["1".to_owned(), size_text(bytes), STREAM.into(), name.into()];
-            cases.push(Case { params, base, work });
-        }
-    }
-    let stream = rates.iter().map(|bytes| bytes * rate_counts(options, room, *bytes).1).max().unwrap_or(0);
-    let most = |of: &[u64]| of.iter().max().copied().unwrap_or(0);
-    let threads: Vec<u64> = options.threads.iter().map(|t| *t as u64).collect();
-    let rows = cases.len() + options.threads.len() * options.sizes.len();
-    let needs = Needs {
-        written_bytes: least,
-        written_at_most: written,
-        space_bytes: space + stream,
-        barriers,
-        memory_bytes: (most(&options.sizes) * most(&threads)).max(most(&rates))
-            + (4 << 20)
-            + memory_bytes(rows, events),
-        seconds: (rows * experiment.rounds()) as f64 * options.min_time.as_secs_f64(),
-        less: "--count, --sizes or --threads",
-        ..Needs::default()
-    };
+    let mut cases = Vec::new();
+    add_barriers(&mut cases, options, experiment.folder(), room);
+    add_rates(&mut cases, options, experiment.folder(), room, &rates);
+    let needs = needs(options, room, &rates, cases.len(), experiment.rounds() as u64)?;
     experiment.plan(cases.len(), needs)?;
     let rows = experiment.run(&mut cases);
-    let mut notes = vec![
-        "Percent is of appended and fdatasync: what a log that grows with every commit pays.".to_owned(),
-        "io_uring fsync has fdatasync's meaning (IORING_FSYNC_DATASYNC).".to_owned(),
-        "sync_file_range flushes no device cache and no metadata: it is no barrier.".to_owned(),
-    ];
-    if !rates.is_empty() {
-        notes.push(format!(
-            "MB/s are millions of bytes. '{STREAM}': one thread, a file that is full, a barrier after each write of so many \
-             bytes; '{NO_BARRIER}': the same writes without any, which nothing makes durable. Its percent is of the same size \
-             with barriers."
-        ));
-    }
-    notes.extend(left_out);
-    let fast = rows.iter().filter(|r| !["sync_file_range", NO_BARRIER].contains(&r.params[3].as_str()));
-    if fast.filter_map(|r| r.summary("median_us")).any(|m| m.median < IMPLAUSIBLE_US) {
-        notes.push(format!(
-            "Some barriers took less than {IMPLAUSIBLE_US} us, less than flash needs to write: the device answers from a \
-             cache. Make sure that it survives a power cut."
-        ));
-    }
     Ok(Report {
         command: "sync",
         options: experiment.options(json!({ "count": options.count, "sizes": options.sizes,
@@ -224,11 +141,131 @@ pub fn run(options: &Options) -> Result<Report> {
         shown_counts: vec![("barriers", "barriers")],
         relative: Some("median_us"),
         null_difference: null_difference(&rows, "median_us"),
+        notes: notes(&rows, !rates.is_empty(), left_out),
         rows,
-        notes,
         waited: experiment.waited(),
         ..Report::default()
     })
+}
+
+/// Refuses what cannot be.
+fn check(options: &Options) -> Result<()> {
+    if options.count == 0 || options.sizes.iter().any(|s| *s == 0 || *s > 64 << 20) {
+        return Err(LabError::Invalid("--count and --sizes must be at least 1, sizes at most 64M".into()));
+    }
+    if options.rates.iter().any(|s| *s > 64 << 20) {
+        return Err(LabError::Invalid("--rates must be at most 64M".into()));
+    }
+    if options.threads.iter().any(|t| *t == 0 || *t > 64) {
+        return Err(LabError::Invalid("--threads must be between 1 and 64".into()));
+    }
+    options.common.without_cache()
+}
+
+/// Threads and bytes of each barrier, in the order of the rows.
+fn loads(options: &Options) -> impl Iterator<Item = (usize, u64)> + '_ {
+    options.threads.iter().flat_map(|&threads| options.sizes.iter().map(move |&bytes| (threads, bytes)))
+}
+
+/// Every way to ask for durability, in every state of the file. Percent is of the first.
+fn add_barriers(cases: &mut Vec<Case<'_>>, options: &Options, folder: &Path, room: u64) {
+    for (threads, bytes) in loads(options) {
+        let base = Some(cases.len());
+        for (state_name, state) in STATES {
+            for (name, method) in METHODS {
+                let most = most(options, room, threads, bytes);
+                let repetitions = Repetitions::new(options.count, most, options.min_time);
+                let job = Job { folder: folder.to_owned(), method, state, bytes };
+                cases.push(Case {
+                    params: params(threads, bytes, state_name, name),
+                    base,
+                    work: job.work(threads, repetitions),
+                });
+            }
+        }
+    }
+}
+
+/// Large writes by one thread, with barriers and without. Percent is of the same size with them.
+fn add_rates(cases: &mut Vec<Case<'_>>, options: &Options, folder: &Path, room: u64, rates: &[u64]) {
+    for &bytes in rates {
+        let (count, most) = rate_counts(options, room, bytes);
+        let base = cases.len();
+        for (name, method, base) in [("fdatasync", METHODS[0].1, None), (NO_BARRIER, Method::None, Some(base))] {
+            let repetitions = Repetitions::new(count, most, options.min_time);
+            let job = Job { folder: folder.to_owned(), method, state: FileState::Stream, bytes };
+            cases.push(Case { params: params(1, bytes, STREAM, name), base, work: job.work(1, repetitions) });
+        }
+    }
+}
+
+/// The values of a row's parameters.
+fn params(threads: usize, bytes: u64, state: &str, barrier: &str) -> Vec<String> {
+    vec![threads.to_string(), size_text(bytes), state.into(), barrier.into()]
+}
+
+/// What all runs take.
+fn needs(options: &Options, room: u64, rates: &[u64], cases: usize, rounds: u64) -> Result<Needs> {
+    let runs = (METHODS.len() * STATES.len()) as u64 * rounds;
+    let (mut least, mut written, mut space, mut events, mut barriers) = (0u64, 0u64, 0, 0, 0u64);
+    for (threads, bytes) in loads(options) {
+        let (threads, count) = (threads as u64, most(options, room, threads, bytes));
+        let file_bytes = product(&[bytes, count, threads, FILES])? / FILES;
+        least = least.saturating_add(2 * runs * bytes.saturating_mul(options.count * threads));
+        written = written.saturating_add(file_bytes.saturating_mul(2 * runs));
+        barriers = barriers.saturating_add(product(&[threads, options.count, runs])?);
+        space = space.max(FILES * file_bytes);
+        events = events.max(threads * count);
+    }
+    let mut stream = 0;
+    for &bytes in rates {
+        let (count, most) = rate_counts(options, room, bytes);
+        least = least.saturating_add(2 * rounds * bytes * count);
+        written = written.saturating_add(2 * rounds * bytes * most);
+        barriers = barriers.saturating_add(rounds * count);
+        events = events.max(most);
+        stream = stream.max(bytes * most);
+    }
+    let largest = |of: &[u64]| of.iter().max().copied().unwrap_or(0);
+    let threads = options.threads.iter().max().copied().unwrap_or(0) as u64;
+    let buffers = (largest(&options.sizes) * threads).max(largest(rates));
+    // The null test is a row more for each.
+    let rows = cases + options.threads.len() * options.sizes.len();
+    Ok(Needs {
+        written_bytes: least,
+        written_at_most: written,
+        space_bytes: space + stream,
+        barriers,
+        memory_bytes: buffers + (4 << 20) + memory_bytes(rows, events),
+        seconds: rows as f64 * rounds as f64 * options.min_time.as_secs_f64(),
+        less: "--count, --sizes or --threads",
+        ..Needs::default()
+    })
+}
+
+/// What a reader of the table must know.
+fn notes(rows: &[Row], rates: bool, left_out: Option<String>) -> Vec<String> {
+    let mut notes = vec![
+        "Percent is of appended and fdatasync: what a log that grows with every commit pays.".to_owned(),
+        "io_uring fsync has fdatasync's meaning (IORING_FSYNC_DATASYNC).".to_owned(),
+        "sync_file_range flushes no device cache and no metadata: it is no barrier.".to_owned(),
+    ];
+    if rates {
+        notes.push(format!(
+            "MB/s are millions of bytes. '{STREAM}': one thread, a file that is full, a barrier after each write of so many \
+             bytes; '{NO_BARRIER}': the same writes without any, which nothing makes durable. Its percent is of the same size \
+             with barriers."
+        ));
+    }
+    notes.extend(left_out);
+    let barriers = rows.iter().filter(|r| !["sync_file_range", NO_BARRIER].contains(&r.params[3].as_str()));
+    if barriers.filter_map(|r| r.summary("median_us")).any(|m| m.median < IMPLAUSIBLE_US) {
+        notes.push(format!(
+            "Some barriers took less than {IMPLAUSIBLE_US} us, less than flash needs to write: the device answers from a \
+             cache. Make sure that it survives a power cut."
+        ));
+    }
+    notes
 }
 
 /// Barriers of a thread in a run, at the most, in files of so many bytes together.
@@ -269,10 +306,11 @@ fn rates(options: &Options, room: u64) -> (Vec<u64>, Option<String>) {
     (fit, (!large.is_empty()).then(|| format!("There is no room for large writes of {words}: they are left out.")))
 }
 
+/// What a case is about.
 struct Job {
     folder: PathBuf,
     method: Method,
-    before: Before,
+    state: FileState,
     bytes: u64,
 }
 
@@ -283,8 +321,13 @@ struct Ready {
 }
 
 impl Job {
+    /// Measures once, by so many threads.
+    fn work<'a>(self, threads: usize, mut repetitions: Repetitions) -> Work<'a> {
+        Box::new(move |experiment| repetitions.run(|count| self.run(experiment, threads, count)))
+    }
+
     fn run(&self, experiment: &Experiment, threads: usize, count: u64) -> Result<(Sample, Duration)> {
-        let path = |n| self.folder.join(format!("sync-{}-{n}", self.before.kind()));
+        let path = |n| self.folder.join(format!("sync-{}-{n}", self.state.kind()));
         let ready = (0..threads).map(|n| self.ready(&path(n), count)).collect::<Result<Vec<Ready>>>()?;
         let (events, took) = together(ready, || {}, &|ready, zero| self.write(experiment, ready, count, zero))?;
         let is_none = self.method == Method::None;
@@ -326,18 +369,19 @@ impl Job {
     /// The file in its state. One that is full stays full from run to run: a file system that gets space back may be
     /// busy with that for a while.
     fn prepare(&self, path: &Path, total: u64) -> Result<RawFile> {
-        let full = matches!(self.before, Before::Zeroed | Before::Recycled | Before::OnePlace | Before::Stream);
+        let full =
+            matches!(self.state, FileState::Zeroed | FileState::Recycled | FileState::OnePlace | FileState::Stream);
         let length = |path: &Path| RawFile::open(path, RawOptions::default())?.size_bytes();
         let create = !(full && PosixDisk::new().exists(path)? && length(path)? >= total);
         let file = RawFile::open(path, RawOptions { create, write: true, ..RawOptions::default() })?;
-        match self.before {
-            Before::Appended => {}
-            Before::Reserved => {
+        match self.state {
+            FileState::Appended => {}
+            FileState::Reserved => {
                 let refused = |e: IoError| refused("fallocate", e);
                 file.allocate(total, false).map_err(refused)?;
             }
-            Before::Zeroed => fill(&file, 0, total)?,
-            Before::Recycled | Before::OnePlace | Before::Stream => {
+            FileState::Zeroed => fill(&file, 0, total)?,
+            FileState::Recycled | FileState::OnePlace | FileState::Stream => {
                 if create {
                     fill(&file, 0xA5, total)?;
                     file.sync(Barrier::Fsync)?;
@@ -364,7 +408,7 @@ impl Job {
         let (data, mut watch) = (vec![0x5A; self.bytes as usize], Watch::new(zero));
         for n in 0..count {
             experiment.check()?;
-            let offset = if self.before == Before::OnePlace { 0 } else { n * self.bytes };
+            let offset = if self.state == FileState::OnePlace { 0 } else { n * self.bytes };
             watch.time(|| {
                 match self.method {
                     Method::After(barrier) => {
