@@ -2,31 +2,23 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod schema;
+mod lab;
 
 use clap::Parser;
-use esker_lab::{Lab, LabError, Verdict};
+use esker_lab::{LabError, Verdict};
+use lab::{command, schema, Command};
 use serde_json::{json, Value};
-use std::path::PathBuf;
 
-#[derive(Parser)]
-struct Command {
-    #[command(subcommand)]
-    lab: Lab,
-}
-
-struct Folder(PathBuf);
+/// A folder for reports.
+struct Folder(lab::Folder);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("esker-lab-advise-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        Folder(lab::Folder::new(&format!("advise-{name}")))
     }
 
     fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
+        self.0 .0.join(name).to_str().unwrap().to_owned()
     }
 
     /// Advice on some reports, each a file.
@@ -37,10 +29,7 @@ impl Folder {
             std::fs::write(name, report.to_string()).unwrap();
         }
         let files = names.iter().map(String::as_str);
-        let words = ["lab", "advise"].into_iter().chain(files).chain(more.iter().copied());
-        let mut out = Vec::new();
-        let verdict = esker_lab::run(&Command::try_parse_from(words).unwrap().lab, &mut out)?;
-        Ok((verdict, String::from_utf8(out).unwrap()))
+        command(&["advise"].into_iter().chain(files).chain(more.iter().copied()).collect::<Vec<_>>())
     }
 
     /// The advice on one setting: its row's parameters.
@@ -50,12 +39,6 @@ impl Folder {
         schema::check(&advice);
         let rows = advice["rows"].as_array().unwrap();
         rows.iter().find(|r| r["params"]["setting"] == setting).unwrap()["params"].clone()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -455,8 +438,7 @@ fn reports_of_all_are_taken_and_others_refused() {
     assert!(refused(json!({})).contains("is no report of esker lab"));
     assert!(refused(report("advise", json!({}), None, vec![])).contains("is advice"));
     std::fs::write(folder.file("broken"), "{").unwrap();
-    let broken = Command::try_parse_from(["lab", "advise", &folder.file("broken")]).unwrap();
-    let error = esker_lab::run(&broken.lab, &mut Vec::new()).unwrap_err().to_string();
+    let error = command(&["advise", &folder.file("broken")]).unwrap_err().to_string();
     assert!(error.contains("broken is no JSON"), "{error}");
     // What only who measures has a use for.
     let measuring = ["--runs", "--cache", "--max-time", "--max-space", "--max-memory", "--wait-for-quiet"];
@@ -477,5 +459,5 @@ fn it_measures_itself_when_told_of_nothing() {
     // The time is over soon: what was not measured is not advised on.
     let (_, text) = folder.advise(&[], &["--dir", &folder.file(""), "--runs", "1", "--max-time", "1s"]).unwrap();
     assert!(text.contains("was not run: the time is over") && text.contains("not measured"), "{text}");
-    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0, "something was left behind");
+    assert_eq!(std::fs::read_dir(&folder.0 .0).unwrap().count(), 0, "something was left behind");
 }

@@ -3,37 +3,29 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod schema;
+mod lab;
 
 use clap::Parser;
-use esker_lab::{Lab, LabError};
+use esker_lab::LabError;
 use esker_memory::Region;
 use esker_memory::{charged, charged_total, reserve, Account};
+use lab::{command, schema, Command, Folder};
 use serde_json::Value;
-use std::path::PathBuf;
-
-#[derive(Parser)]
-struct Command {
-    #[command(subcommand)]
-    lab: Lab,
-}
 
 /// Runs in a folder of its own, which must be empty afterwards but for what the test put there.
 fn memory(name: &str, files: &[(&str, &str)], arguments: &[&str]) -> Result<Value, LabError> {
-    let dir: PathBuf = std::env::temp_dir().join(format!("esker-lab-memory-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let mut words = vec!["lab".to_owned(), "memory".into(), "--json".into(), "--dir".into()];
+    let folder = Folder::new(&format!("memory-{name}"));
+    let dir = &folder.0;
+    let mut words = vec!["memory".to_owned(), "--json".into(), "--dir".into()];
     words.push(dir.to_str().unwrap().into());
     words.extend(arguments.iter().map(|a| (*a).to_owned()));
     for (name, text) in files {
         std::fs::write(dir.join(name), text).unwrap();
         words.push(dir.join(name).to_str().unwrap().into());
     }
-    let mut out = Vec::new();
-    let result = esker_lab::run(&Command::try_parse_from(words).unwrap().lab, &mut out);
-    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), files.len(), "something was left behind");
-    std::fs::remove_dir_all(dir).unwrap();
-    result.map(|_| serde_json::from_slice(&out).unwrap())
+    let result = command(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(std::fs::read_dir(dir).unwrap().count(), files.len(), "something was left behind");
+    result.map(|(_, text)| serde_json::from_str(&text).unwrap())
 }
 
 /// What a server's client would print of this process.

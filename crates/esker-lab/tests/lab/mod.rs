@@ -9,6 +9,7 @@ use clap::Parser;
 use esker_lab::{Lab, LabError, Verdict};
 use serde_json::Value;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 #[derive(Parser)]
 pub struct Command {
@@ -19,11 +20,16 @@ pub struct Command {
 /// Held by tests that look at counters of the whole process.
 pub static COUNTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A folder that goes with its test.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("esker-lab-{name}-{}", std::process::id()));
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("esker-lab-{name}-{}-{number}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
     }
@@ -35,15 +41,20 @@ impl Drop for Folder {
     }
 }
 
-pub fn run(folder: &Folder, arguments: &[&str]) -> Result<(Verdict, String), LabError> {
-    let dir = folder.0.to_str().unwrap();
-    let all = [&["lab"], arguments, &["--dir", dir]].concat();
-    let command = Command::try_parse_from(all).unwrap();
+/// How a command ends, and what it prints.
+pub fn command(arguments: &[&str]) -> Result<(Verdict, String), LabError> {
+    let command = Command::try_parse_from([&["lab"], arguments].concat()).unwrap();
     let mut out = Vec::new();
     let verdict = esker_lab::run(&command.lab, &mut out)?;
+    Ok((verdict, String::from_utf8(out).unwrap()))
+}
+
+/// The same in a folder, in which it leaves nothing.
+pub fn run(folder: &Folder, arguments: &[&str]) -> Result<(Verdict, String), LabError> {
+    let done = command(&[arguments, &["--dir", folder.0.to_str().unwrap()]].concat())?;
     let left = std::fs::read_dir(&folder.0).unwrap().count();
     assert_eq!(left, 0, "something was left behind");
-    Ok((verdict, String::from_utf8(out).unwrap()))
+    Ok(done)
 }
 
 /// A report that is as the schema says. A noisy machine is no fault of the code.
