@@ -33,7 +33,7 @@ pub fn table(engine: &Engine, name: &str) -> Result<Arc<Table>, Failure> {
 }
 
 /// A folder that is locked, and what its manifest says: for what must be seen without replaying the log.
-pub struct Locked {
+pub struct LockedFolder {
     /// Where it lies.
     pub disk: Arc<dyn Disk>,
     /// Its manifest, without what is not whole at its end.
@@ -44,7 +44,7 @@ pub struct Locked {
 }
 
 /// Locks the folder and reads its manifest.
-pub fn lock(dir: &Path) -> Result<Locked, Failure> {
+pub fn lock(dir: &Path) -> Result<LockedFolder, Failure> {
     let disk = present(dir)?;
     let path = dir.join(MANIFEST);
     if !disk.exists(&path).map_err(Error::from)? {
@@ -57,7 +57,7 @@ pub fn lock(dir: &Path) -> Result<Locked, Failure> {
     file.read_at(&mut bytes, 0).map_err(Error::from)?;
     let ManifestFile { manifest, torn, .. } = ManifestFile::decode(&bytes).map_err(|e| Error::damage(&path, 0, e))?;
     let torn = torn.map(|(at, why)| Error::damage(&path, at, why));
-    Ok(Locked { disk, manifest, torn, _guard })
+    Ok(LockedFolder { disk, manifest, torn, _guard })
 }
 
 /// Number and bytes of the files in a folder's part that end so.

@@ -48,7 +48,7 @@ enum Job {
     #[command(after_help = EXIT_CODES)]
     Check {
         #[command(flatten)]
-        common: Common,
+        folder: FolderOptions,
         /// Tables to check, as 'esker info' names them; all if none is given
         #[arg(value_name = "TABLE")]
         tables: Vec<String>,
@@ -57,7 +57,7 @@ enum Job {
     #[command(after_help = EXIT_CODES)]
     Info {
         #[command(flatten)]
-        common: Common,
+        folder: FolderOptions,
     },
     /// Prints a table's committed rows, one a line: row id and the columns' stored bytes
     ///
@@ -68,7 +68,7 @@ enum Job {
     #[command(after_help = EXIT_CODES)]
     Dump {
         #[command(flatten)]
-        common: Common,
+        folder: FolderOptions,
         /// The table, as 'esker info' names it
         table: String,
         /// Prints at most so many rows
@@ -79,7 +79,7 @@ enum Job {
     #[command(after_help = EXIT_CODES)]
     Wal {
         #[command(flatten)]
-        common: Common,
+        folder: FolderOptions,
         /// Begins at this position, which must be a record's, if the log still reaches back so far
         #[arg(long, value_name = "LSN")]
         from: Option<u64>,
@@ -100,7 +100,7 @@ enum Job {
 }
 
 #[derive(Args)]
-struct Common {
+struct FolderOptions {
     /// The data folder: the one with the file MANIFEST
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -111,10 +111,10 @@ struct Common {
 
 fn run(job: &Job, out: &mut dyn Write) -> Result<(), Failure> {
     match job {
-        Job::Check { common, tables } => check::run(&common.dir, tables, common.json, out),
-        Job::Info { common } => info::run(&common.dir, common.json, out),
-        Job::Dump { common, table, limit } => dump::run(&common.dir, table, *limit, common.json, out),
-        Job::Wal { common, from, limit } => wal::run(&common.dir, *from, *limit, common.json, out),
+        Job::Check { folder, tables } => check::run(&folder.dir, tables, folder.json, out),
+        Job::Info { folder } => info::run(&folder.dir, folder.json, out),
+        Job::Dump { folder, table, limit } => dump::run(&folder.dir, table, *limit, folder.json, out),
+        Job::Wal { folder, from, limit } => wal::run(&folder.dir, *from, *limit, folder.json, out),
         Job::Trace(options) => trace::run(options, out),
         Job::Lab(lab) => {
             esker_lab::report::built_from(option_env!("ESKER_COMMIT"));

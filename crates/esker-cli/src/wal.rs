@@ -1,9 +1,11 @@
 //! `esker wal`: the log's records, one a line, as they lie there. Nothing is replayed into tables.
 
 use crate::failure::Failure;
-use crate::folder::{self, Locked};
+use crate::folder::{self, LockedFolder};
 use crate::text;
-use esker::format::{IndexStatistics, Lsn, Record, RecordReader, RunEntry, RunRef, TableId};
+use esker::format::{
+    IndexStatistics, Lsn, Record, RecordReader, RowId, RunEntry, RunRef, TableId, TreeEntry, TreeId, TxnId,
+};
 use esker::wal::{replay, Replayed, WalError};
 use esker::Error;
 use serde_json::{json, Value as Json};
@@ -54,7 +56,7 @@ pub fn run(
             }
             left -= 1;
             let record = record.map_err(|e| Error::damage(&wal, lsn.0, e))?;
-            let (kind, fields) = parts(&record);
+            let (kind, fields) = kind_and_fields(&record);
             if as_json {
                 writeln!(out, "{}", json_line(lsn, kind, fields))?;
             } else {
@@ -86,7 +88,12 @@ pub fn run(
 }
 
 /// A place from where nothing can be read is the caller's mistake, unless it is the log's end.
-fn refuse_place(folder: &Locked, wal: &Path, from: Lsn, replayed: &Result<Replayed, Stop>) -> Result<(), Failure> {
+fn refuse_place(
+    folder: &LockedFolder,
+    wal: &Path,
+    from: Lsn,
+    replayed: &Result<Replayed, Stop>,
+) -> Result<(), Failure> {
     let why = match replayed {
         Err(Stop::Failed(Failure::Engine(Error::LogMissing { lsn, .. }))) if *lsn == from => {
             format!("the log in {} does not reach from {from} on", wal.display())
@@ -123,48 +130,36 @@ fn json_line(lsn: Lsn, kind: &str, fields: Fields) -> Json {
 }
 
 /// The record's name and what it says.
-fn parts(record: &Record<'_>) -> (&'static str, Fields) {
+fn kind_and_fields(record: &Record<'_>) -> (&'static str, Fields) {
     match record {
         Record::RowPut { txn, ordinal, tree, row, supersedes, layout, bytes } => {
-            let fields = [("txn", txn.0), ("tree", tree.0), ("row", row.0), ("ordinal", *ordinal)];
             let more = [("supersedes", json!(supersedes)), ("layout", json!(layout)), ("bytes", json!(bytes.len()))];
-            ("row_put", numbers(fields, more))
+            ("row_put", version(*txn, *tree, *row, *ordinal, more))
         }
-        Record::RowDelete { txn, ordinal, tree, row } => {
-            let fields = [("txn", txn.0), ("tree", tree.0), ("row", row.0), ("ordinal", *ordinal)];
-            ("row_delete", numbers(fields, []))
-        }
+        Record::RowDelete { txn, ordinal, tree, row } => ("row_delete", version(*txn, *tree, *row, *ordinal, [])),
         Record::KeyPut { txn, ordinal, tree, row, key, payload } => {
-            let fields = [("txn", txn.0), ("tree", tree.0), ("row", row.0), ("ordinal", *ordinal)];
             let more = [("key", text::json_field(key, true)), ("bytes", json!(payload.len()))];
-            ("key_put", numbers(fields, more))
+            ("key_put", version(*txn, *tree, *row, *ordinal, more))
         }
         Record::KeyDelete { txn, ordinal, tree, row, key } => {
-            let fields = [("txn", txn.0), ("tree", tree.0), ("row", row.0), ("ordinal", *ordinal)];
-            ("key_delete", numbers(fields, [("key", text::json_field(key, true))]))
+            ("key_delete", version(*txn, *tree, *row, *ordinal, [("key", text::json_field(key, true))]))
         }
         Record::RangeDelete { txn, ordinal, table, up_to, as_of } => {
             let more = [("up_to", json!(up_to.0)), ("as_of", json!(as_of.0))];
             ("range_delete", numbers([("txn", txn.0), ("table", table.0), ("ordinal", *ordinal)], more))
         }
         Record::Prepare { txn, xid, attach, aborted, deltas } => {
-            let more = [
-                ("xid", text::json_field(xid, true)),
-                ("attach", refs(attach)),
-                ("aborted", ranges(aborted)),
-                ("deltas", pairs(deltas)),
-            ];
+            let [attach, aborted, deltas] = outcome(attach, aborted, deltas);
+            let more = [("xid", text::json_field(xid, true)), attach, aborted, deltas];
             ("prepare", numbers([("txn", txn.0)], more))
         }
         Record::Commit { txn, attach, aborted, deltas } => {
-            let more = [("attach", refs(attach)), ("aborted", ranges(aborted)), ("deltas", pairs(deltas))];
-            ("commit", numbers([("txn", txn.0)], more))
+            ("commit", numbers([("txn", txn.0)], outcome(attach, aborted, deltas)))
         }
         Record::Rollback { txn } => ("rollback", numbers([("txn", txn.0)], [])),
         Record::CommitPrepared { txn } => ("commit_prepared", numbers([("txn", txn.0)], [])),
         Record::CreateTable(t) => {
-            let trees: Vec<u64> = t.trees.iter().map(|t| t.id.0).collect();
-            ("create_table", numbers([("table", t.id.0)], [("trees", json!(trees)), ("name", json!(t.name))]))
+            ("create_table", numbers([("table", t.id.0)], [("trees", tree_ids(&t.trees)), ("name", json!(t.name))]))
         }
         Record::DropTable { table } => ("drop_table", numbers([("table", table.0)], [])),
         Record::RenameTable { table, name } => ("rename_table", numbers([("table", table.0)], [("name", json!(name))])),
@@ -173,8 +168,7 @@ fn parts(record: &Record<'_>) -> (&'static str, Fields) {
             ("truncate_table", numbers([("table", table.0)], [("trees", json!(trees))]))
         }
         Record::AlterIndexes { table, trees, attach } => {
-            let trees: Vec<u64> = trees.iter().map(|t| t.id.0).collect();
-            ("alter_indexes", numbers([("table", table.0)], [("trees", json!(trees)), ("attach", refs(attach))]))
+            ("alter_indexes", numbers([("table", table.0)], [("trees", tree_ids(trees)), ("attach", refs(attach))]))
         }
         Record::TreeEdit { tree, add, remove, flushed_to } => {
             let remove: Vec<u64> = remove.iter().map(|f| f.0).collect();
@@ -186,9 +180,7 @@ fn parts(record: &Record<'_>) -> (&'static str, Fields) {
             ("auto_increment_mark", numbers([("table", table.0), ("next", *next)], []))
         }
         Record::IndexStatistics { table, statistics } => {
-            let found = |s: &IndexStatistics| json!({ "tree": s.tree.0, "rows": s.rows, "groups": s.groups });
-            let found: Json = statistics.iter().map(found).collect();
-            ("index_statistics", numbers([("table", table.0)], [("statistics", found)]))
+            ("index_statistics", numbers([("table", table.0)], [("statistics", found(statistics))]))
         }
         Record::CreateSnapshot { id, name, seq, .. } => {
             ("create_snapshot", numbers([("snapshot", *id), ("seq", seq.0)], [("name", json!(name))]))
@@ -197,8 +189,28 @@ fn parts(record: &Record<'_>) -> (&'static str, Fields) {
     }
 }
 
+/// What every version of a row, or of an entry, says.
+fn version<const M: usize>(
+    txn: TxnId,
+    tree: TreeId,
+    row: RowId,
+    ordinal: u64,
+    more: [(&'static str, Json); M],
+) -> Fields {
+    numbers([("txn", txn.0), ("tree", tree.0), ("row", row.0), ("ordinal", ordinal)], more)
+}
+
+/// What a transaction leaves behind: runs, ordinals that do not count, and by how many rows tables change.
+fn outcome(attach: &[RunRef], aborted: &[Range<u64>], deltas: &[(TableId, i64)]) -> [(&'static str, Json); 3] {
+    [("attach", refs(attach)), ("aborted", ranges(aborted)), ("deltas", pairs(deltas))]
+}
+
 fn numbers<const N: usize, const M: usize>(first: [(&'static str, u64); N], more: [(&'static str, Json); M]) -> Fields {
     first.into_iter().map(|(name, n)| (name, json!(n))).chain(more).collect()
+}
+
+fn tree_ids(trees: &[TreeEntry]) -> Json {
+    trees.iter().map(|t| t.id.0).collect()
 }
 
 fn refs(runs: &[RunRef]) -> Json {
@@ -215,4 +227,8 @@ fn pairs(deltas: &[(TableId, i64)]) -> Json {
 
 fn entries(runs: &[RunEntry]) -> Json {
     runs.iter().map(|r| json!({ "file": r.file.0, "seq": r.seq.0, "rows": r.stats.rows })).collect()
+}
+
+fn found(statistics: &[IndexStatistics]) -> Json {
+    statistics.iter().map(|s| json!({ "tree": s.tree.0, "rows": s.rows, "groups": s.groups })).collect()
 }
