@@ -2,17 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::Scratch;
 use serde_json::Value;
 use std::io::Read;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
-
-fn folder(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("esker-cli-lab-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
-    path
-}
 
 fn esker(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
@@ -22,8 +17,8 @@ fn esker(arguments: &[&str]) -> Command {
 
 #[test]
 fn ctrl_c_leaves_what_is_done_and_no_files() {
-    let folder = folder("ctrl-c");
-    let dir = folder.to_str().unwrap();
+    let folder = Scratch::named("lab-ctrl-c");
+    let dir = folder.name();
     let mut child = esker(&["io", "--records", "300000", "--runs", "100000", "--json", "--dir", dir])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -46,28 +41,27 @@ fn ctrl_c_leaves_what_is_done_and_no_files() {
     let report: Value = serde_json::from_str(&text).unwrap();
     assert!(report["rows"].as_array().unwrap().iter().any(|r| r["status"] == "stopped"));
     assert_eq!(report["exit_code"], 130);
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "something was left behind");
-    std::fs::remove_dir(folder).unwrap();
+    folder.assert_empty();
 }
 
 #[test]
 fn a_report_says_what_it_was_built_from() {
-    let folder = folder("commit");
-    let output = esker(&["doctor", "--json", "--runs", "1", "--dir", folder.to_str().unwrap()]).output().unwrap();
+    let folder = Scratch::named("lab-commit");
+    let output = esker(&["doctor", "--json", "--runs", "1", "--dir", folder.name()]).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let git = Command::new("git").args(["rev-parse", "--is-inside-work-tree"]).output();
     // Without git there is nothing to say.
     let told = report["commit"].as_str().is_some_and(|c| c.len() >= 7 && c.chars().all(|c| c.is_ascii_hexdigit()));
     assert_eq!(told, git.is_ok_and(|o| o.status.success()), "{}", report["commit"]);
-    std::fs::remove_dir(folder).unwrap();
+    folder.assert_empty();
 }
 
 #[test]
 fn an_aligned_append_reads_no_tail_but_its_first() {
-    let folder = folder("append");
+    let folder = Scratch::named("lab-append");
     let arguments =
         ["buffer", "--records", "20000", "--from", "128K", "--to", "128K", "--runs", "2", "--json", "--dir"];
-    let output = esker(&arguments).arg(&folder).output().unwrap();
+    let output = esker(&arguments).arg(folder.path()).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     for (what, each) in [("append", true), ("append aligned", false)] {
         let fits = |r: &&Value| r["params"]["do"] == what && r["params"]["records"] == "static";
@@ -82,22 +76,22 @@ fn an_aligned_append_reads_no_tail_but_its_first() {
         // A page before each write that begins within one; of those that are aligned only the first does.
         assert!(if each { read >= writes - 1.0 } else { read < writes / 2.0 }, "{what}: {read} of {writes}");
     }
-    std::fs::remove_dir(folder).unwrap();
+    folder.assert_empty();
 }
 
 #[test]
 fn who_may_not_ask_for_the_page_cache_is_told_nothing_of_it() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
-    let folder = folder("mincore");
+    let folder = Scratch::named("lab-mincore");
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
-    let outside = folder.with_extension("outside");
+    let outside = folder.path().with_extension("outside");
     std::fs::create_dir_all(&outside).unwrap();
     let file = outside.join("file");
     std::fs::write(&file, vec![7; 4 << 20]).unwrap();
     let words = ["trace", "--reads", "50", "--runs", "1", "--json", "--file", file.to_str().unwrap(), "--dir"];
     let trace = |mut command: Command| {
-        let output = command.args(words).arg(&folder).output().ok()?;
+        let output = command.args(words).arg(folder.path()).output().ok()?;
         serde_json::from_slice::<Value>(&output.stdout).ok()
     };
     let from = |report: &Value| -> Vec<String> {
@@ -119,13 +113,13 @@ fn who_may_not_ask_for_the_page_cache_is_told_nothing_of_it() {
         None => eprintln!("skipped: no other user can be had here"),
     }
     std::fs::remove_dir_all(outside).unwrap();
-    std::fs::remove_dir(folder).unwrap();
+    folder.assert_empty();
 }
 
 #[test]
 fn recovery_finds_every_row_after_a_crash() {
-    let folder = folder("recovery");
-    let dir = folder.to_str().unwrap();
+    let folder = Scratch::named("lab-recovery");
+    let dir = folder.name();
     let arguments = ["recovery", "--records", "300,3000", "--runs", "1", "--json", "--dir", dir];
     let output = esker(&arguments).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -144,26 +138,24 @@ fn recovery_finds_every_row_after_a_crash() {
     }
     // Two lengths of the log tell no law.
     assert!(report["notes"].as_array().unwrap().iter().any(|n| n.as_str().unwrap().contains("no law can be told")));
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "something was left behind");
-    std::fs::remove_dir(folder).unwrap();
+    folder.assert_empty();
 }
 
 #[test]
 fn a_load_tells_how_far_it_is() {
-    let folder = folder("load");
-    let dir = folder.join("data");
+    let folder = Scratch::named("lab-load");
+    let dir = folder.path().join("data");
     let arguments = ["recovery-load", "--records", "250", "--target", "0", "--dir", dir.to_str().unwrap()];
     let output = esker(&arguments).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let told: Vec<u64> = String::from_utf8(output.stdout).unwrap().lines().map(|l| l.parse().unwrap()).collect();
     assert_eq!(told, (1..=125).map(|n| 2 * n).collect::<Vec<_>>());
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn a_load_that_is_stopped_leaves_no_process_and_no_files() {
-    let folder = folder("load-stopped");
-    let dir = folder.to_str().unwrap();
+    let folder = Scratch::named("lab-load-stopped");
+    let dir = folder.name();
     let arguments = ["recovery", "--records", "300,100000000", "--runs", "1", "--target", "5", "--json", "--dir", dir];
     let arguments = [&arguments[..], &["--max-time", "2s", "--seed", "1"]].concat();
     let output = esker(&arguments).output().unwrap();
@@ -172,14 +164,13 @@ fn a_load_that_is_stopped_leaves_no_process_and_no_files() {
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert!(report["rows"].as_array().unwrap().iter().any(|r| r["status"] == "stopped"), "{report:#}");
     }
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "something was left behind");
-    std::fs::remove_dir(folder).unwrap();
+    folder.assert_empty();
 }
 
 #[test]
 fn wrong_arguments_and_no_space_are_one() {
-    let folder = folder("wrong");
-    let dir = folder.to_str().unwrap();
+    let folder = Scratch::named("lab-wrong");
+    let dir = folder.name();
     for arguments in [
         &["io", "--records", "x"][..],
         &["io", "--max-time", "5м", "--dir", dir],
@@ -191,13 +182,13 @@ fn wrong_arguments_and_no_space_are_one() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(!output.stderr.is_empty(), "{arguments:?} says nothing");
     }
-    std::fs::remove_dir(folder).unwrap();
+    folder.assert_empty();
 }
 
 #[test]
 fn what_never_comes_to_an_end_is_refused() {
-    let folder = folder("endless");
-    let dir = folder.to_str().unwrap();
+    let folder = Scratch::named("lab-endless");
+    let dir = folder.name();
     for arguments in [
         &["report", "/dev/zero"][..],
         &["advise", "/dev/zero"],
@@ -207,7 +198,7 @@ fn what_never_comes_to_an_end_is_refused() {
         let words = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), &*words), (Some(1), "esker: cannot read /dev/zero: it is a device\n"));
     }
-    std::fs::remove_dir(folder).unwrap();
+    folder.assert_empty();
 }
 
 #[test]
@@ -222,8 +213,8 @@ fn a_byte_changed_beneath_the_readers_is_exit_code_two() {
 /// Stopped so many seconds after a byte of what is read was changed: how it ends, and what it tells.
 fn read_with_a_byte_changed(seconds: u64) -> (Option<i32>, Value) {
     use std::os::unix::fs::FileExt;
-    let folder = folder("planted");
-    let dir = folder.to_str().unwrap();
+    let folder = Scratch::named("lab-planted");
+    let dir = folder.name();
     let arguments = ["io", "--records", "20000", "--runs", "1000000", "--ways", "cached", "--cache", "warm", "--json"];
     let mut child = esker(&arguments)
         .args(["--max-time", "60s", "--dir", dir])
@@ -249,18 +240,18 @@ fn read_with_a_byte_changed(seconds: u64) -> (Option<i32>, Value) {
     let mut text = String::new();
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
     let code = child.wait().unwrap().code();
-    std::fs::remove_dir(folder).unwrap();
+    folder.assert_empty();
     (code, serde_json::from_str(&text).unwrap())
 }
 
 #[test]
 fn what_all_could_not_run_is_exit_code_one() {
-    let folder = folder("all-refused");
-    let arguments = ["all", "--quick", "--max-space", "1K", "--json", "--dir", folder.to_str().unwrap()];
+    let folder = Scratch::named("lab-all-refused");
+    let arguments = ["all", "--quick", "--max-space", "1K", "--json", "--dir", folder.name()];
     // Memory and locks need no space: they are not what this is about.
     let output = esker(&arguments).args(["--max-time", "20s", "--runs", "1"]).output().unwrap();
     let all: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), &all["exit_code"]), (Some(1), &Value::from(1)));
     assert!(all["notes"].as_array().unwrap().iter().any(|n| n.as_str().unwrap().contains("--max-space allows 1K")));
-    std::fs::remove_dir(folder).unwrap();
+    folder.assert_empty();
 }

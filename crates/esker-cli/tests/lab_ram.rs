@@ -2,17 +2,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::Scratch;
 use serde_json::Value;
 use std::process::Command;
 
 #[test]
 fn a_file_larger_than_memory_is_read_from_the_device_again() {
-    let folder = std::env::temp_dir().join(format!("esker-cli-ram-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = Scratch::named("ram");
     let arguments =
         ["lab", "io", "--records", "2000000", "--ways", "cached", "--cache", "warm", "--runs", "1", "--json"];
     let run = |more: &[&str]| {
-        let dir = ["--dir", folder.to_str().unwrap()];
+        let dir = ["--dir", folder.name()];
         Command::new(env!("CARGO_BIN_EXE_esker")).args(arguments).args(dir).args(more).output().unwrap()
     };
     let read = |text: &[u8]| {
@@ -34,6 +36,5 @@ fn a_file_larger_than_memory_is_read_from_the_device_again() {
         assert!(read(&limited.stdout) > 90.0, "{words}");
         assert_eq!(read(&run(&[]).stdout), 0.0);
     }
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "something was left behind");
-    std::fs::remove_dir(folder).unwrap();
+    folder.assert_empty();
 }

@@ -4,41 +4,18 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::Scratch;
 use serde_json::Value;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("esker-cli-trouble-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn name(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-
-    fn assert_empty(&self) {
-        let left: Vec<_> = std::fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().path()).collect();
-        assert!(left.is_empty(), "left behind: {left:?}");
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn esker(folder: &Folder, arguments: &[&str]) -> Command {
+fn esker(dir: impl AsRef<Path>, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
-    command.arg("lab").args(arguments).args(["--json", "--dir", folder.name()]).stdin(Stdio::null());
+    command.arg("lab").args(arguments).args(["--json", "--dir"]).arg(dir.as_ref()).stdin(Stdio::null());
     command
 }
 
@@ -63,7 +40,7 @@ fn statuses(report: &Value) -> Vec<&str> {
 
 #[test]
 fn odd_sizes_give_figures() {
-    let folder = Folder::new("odd");
+    let folder = Scratch::named("odd");
     for arguments in [
         &["io", "--records", "3000", "--record-bytes", "1"][..],
         &["io", "--records", "3000", "--record-bytes", "7", "--buffer", "1"],
@@ -83,7 +60,7 @@ fn odd_sizes_give_figures() {
 
 #[test]
 fn who_has_read_enough_is_no_failure() {
-    let folder = Folder::new("pipe");
+    let folder = Scratch::named("pipe");
     for arguments in [
         &["locks", "--threads", "1", "--count", "10", "--runs", "1"][..],
         &["all", "--quick", "--runs", "1", "--max-time", "1s"],
@@ -108,12 +85,12 @@ fn ctrl_c_ends_every_command_with_what_is_done() {
         &["locks", "--threads", "2", "--count", "1000000000"],
         &["recovery", "--records", "10000000", "--target", "5"],
     ] {
-        let folder = Folder::new(&format!("ctrl-c-{}", arguments[0]));
+        let folder = Scratch::named(&format!("ctrl-c-{}", arguments[0]));
         let mut command = esker(&folder, arguments);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         // The handler is set before the folder is made. Where there is no room for so much that is gone again before anybody looks.
         let began = Instant::now();
-        while std::fs::read_dir(&folder.0).unwrap().next().is_none() && began.elapsed() < Duration::from_secs(60) {
+        while std::fs::read_dir(&folder).unwrap().next().is_none() && began.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(5));
         }
         std::thread::sleep(Duration::from_millis(300));
@@ -139,12 +116,12 @@ fn ctrl_c_ends_every_command_with_what_is_done() {
 /// As `timeout esker lab ...` does it: a signal to the command, and another one to the group that it is in.
 #[test]
 fn two_signals_at_once_are_one_request() {
-    let folder = Folder::new("signals");
+    let folder = Scratch::named("signals");
     let mut command = esker(&folder, &["io", "--records", "300000", "--runs", "100000"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Something is written: the handler is set, and there is much to clear away.
     let at_work = || {
-        let inner = std::fs::read_dir(&folder.0).unwrap().next()?.ok()?.path();
+        let inner = std::fs::read_dir(&folder).unwrap().next()?.ok()?.path();
         inner.join("written").exists().then_some(())
     };
     while at_work().is_none() {
@@ -162,15 +139,15 @@ fn two_signals_at_once_are_one_request() {
 
 /// A shell in a mount namespace of its own, with a tmpfs of these options on `folder`; its output, or `None` where that
 /// is not allowed. `$E` is esker, `$D` the folder, `$O` one outside of it.
-fn mounted(folder: &Folder, outside: &Folder, options: &str, script: &str) -> Option<Output> {
+fn mounted(folder: &Scratch, outside: &Scratch, options: &str, script: &str) -> Option<Output> {
     let script = format!("mount -t tmpfs -o {options} none \"$D\" || exit 99\n{script}");
     for unshare in [&["-m"][..], &["-r", "-m"]] {
         let output = Command::new("unshare")
             .args(unshare)
             .args(["sh", "-c", &script])
             .env("E", env!("CARGO_BIN_EXE_esker"))
-            .env("D", &folder.0)
-            .env("O", &outside.0)
+            .env("D", folder.path())
+            .env("O", outside.path())
             .stdin(Stdio::null())
             .output();
         match output {
@@ -186,13 +163,13 @@ fn refused(output: &Output) -> bool {
     String::from_utf8_lossy(&output.stderr).starts_with("unshare: ")
 }
 
-fn read(folder: &Folder, name: &str) -> String {
-    std::fs::read_to_string(Path::new(&folder.0).join(name)).unwrap()
+fn read(folder: &Scratch, name: &str) -> String {
+    std::fs::read_to_string(folder.path().join(name)).unwrap()
 }
 
 #[test]
 fn a_disk_that_is_too_small_is_refused() {
-    let (folder, outside) = (Folder::new("small"), Folder::new("small-out"));
+    let (folder, outside) = (Scratch::named("small"), Scratch::named("small-out"));
     let script = "for c in io buffer doctor trace recovery; do\n\
                     \"$E\" lab $c --dir \"$D\" 2>>\"$O/words\"; echo $? >>\"$O/codes\"\n\
                   done; ls -A \"$D\" >\"$O/left\"";
@@ -213,7 +190,7 @@ fn a_disk_that_fills_up_meanwhile_fails_rows_and_nothing_else() {
         "sync --count 500 --threads 1 --sizes 64K --runs 30",
         "io --records 200000 --runs 40 --cache warm",
     ] {
-        let (folder, outside) = (Folder::new("fills"), Folder::new("fills-out"));
+        let (folder, outside) = (Scratch::named("fills"), Scratch::named("fills-out"));
         // What the lab gives up for a while is taken too. It has five minutes to end by itself: no test waits for ever.
         let script = format!(
             "timeout -k 5 300 \"$E\" lab {arguments} --json --dir \"$D\" >\"$O/json\" & pid=$!\n\
@@ -232,17 +209,17 @@ fn a_disk_that_fills_up_meanwhile_fails_rows_and_nothing_else() {
 
 #[test]
 fn a_folder_that_cannot_be_written_is_refused() {
-    let outside = Folder::new("unwritable-out");
-    let file = outside.0.join("file");
+    let outside = Scratch::named("unwritable-out");
+    let file = outside.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let below = Folder(file.join("folder"));
+    let below = file.join("folder");
     for command in ["doctor", "io", "buffer", "sync", "commit", "trace", "locks", "recovery"] {
         let output = esker(&below, &[command]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{command}: {output:?}");
         let words = String::from_utf8_lossy(&output.stderr);
         assert!(words.contains("Not a directory") || words.contains("there is no folder"), "{command}: {output:?}");
     }
-    let folder = Folder::new("read-only");
+    let folder = Scratch::named("read-only");
     let script = "\"$E\" lab doctor --dir \"$D\"; code=$?; ls -A \"$D\" >\"$O/left\"; exit $code";
     let Some(output) = mounted(&folder, &outside, "ro,size=1m", script) else { return };
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -280,7 +257,7 @@ fn without_io_uring(mut command: Command, error: i32) -> Output {
 
 #[test]
 fn io_uring_refused_has_its_reason_and_stops_nothing() {
-    let folder = Folder::new("uring");
+    let folder = Scratch::named("uring");
     for error in [libc::EPERM, libc::ENOSYS] {
         let output = without_io_uring(esker(&folder, &["doctor", "--runs", "1"]), error);
         let doctor = report(&output, &["doctor"]);

@@ -2,32 +2,25 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
 #[path = "../../esker-lab/tests/schema/mod.rs"]
 mod schema;
 
+use common::Scratch;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-fn folder(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("esker-cli-memory-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
-    path
-}
-
-fn memory(dir: &Path, arguments: &[&str]) -> Command {
+fn memory(dir: &Scratch, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
-    command.args(["lab", "memory", "--bytes", "8M", "--churn", "3", "--json", "--dir"]).arg(dir).args(arguments);
+    command.args(["lab", "memory", "--bytes", "8M", "--churn", "3", "--json", "--dir"]).arg(dir.path()).args(arguments);
     command
 }
 
 /// The report, and the exit code.
 fn report(name: &str, arguments: &[&str]) -> (Value, Option<i32>) {
-    let dir = folder(name);
+    let dir = Scratch::named(&format!("memory-{name}"));
     let output = memory(&dir, arguments).args(["--wait", "0.01"]).output().unwrap();
-    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "something was left behind");
-    std::fs::remove_dir(dir).unwrap();
+    dir.assert_empty();
     let words = String::from_utf8_lossy(&output.stderr);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {words}"));
     schema::check(&report);
@@ -70,7 +63,7 @@ fn memory_is_told_at_each_step() {
 #[test]
 fn an_environment_that_is_no_text_stops_nothing() {
     use std::os::unix::ffi::OsStrExt;
-    let dir = folder("environment");
+    let dir = Scratch::named("memory-environment");
     let odd = std::ffi::OsStr::from_bytes(b"a\xffb");
     let mut command = memory(&dir, &["--allocators", "system", "--runs", "1", "--wait", "0.01"]);
     let output = command.env("ANY", odd).env("MALLOC_NONE", odd).output().unwrap();
@@ -78,15 +71,15 @@ fn an_environment_that_is_no_text_stops_nothing() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {words}"));
     let notes = report["notes"].as_array().unwrap();
     assert!(notes.contains(&"MALLOC_NONE=a\u{fffd}b was set.".into()), "{notes:?}");
-    std::fs::remove_dir(dir).unwrap();
+    dir.assert_empty();
 }
 
 #[test]
 fn what_is_no_allocator_is_a_row_that_says_so() {
-    let dir = folder("preload");
-    let text = dir.join("text.so");
+    let dir = Scratch::named("memory-preload");
+    let text = dir.path().join("text.so");
     std::fs::write(&text, "no library").unwrap();
-    let blank = dir.join("a b.so");
+    let blank = dir.path().join("a b.so");
     let files = [text.to_str().unwrap(), "/no/such/library.so", blank.to_str().unwrap()];
     let preload: Vec<&str> = files.iter().flat_map(|f| ["--preload", f]).collect();
     let arguments = [&["--allocators", "system", "--runs", "1"], &preload[..]].concat();
@@ -98,7 +91,6 @@ fn what_is_no_allocator_is_a_row_that_says_so() {
         assert_eq!((&row["status"], &row["metrics"]), (&"unsupported".into(), &serde_json::json!({})), "{row:#}");
         assert!(row["why"].as_str().unwrap().contains(words), "{row:#}");
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// A library that another program has loaded, and that has no malloc: it can be preloaded, and must not count.
@@ -131,7 +123,7 @@ fn allocators_that_are_installed_are_measured_and_others_name_their_package() {
 /// The end of the time ends the process that waits, too.
 #[test]
 fn a_long_wait_is_cut_short() {
-    let dir = folder("long");
+    let dir = Scratch::named("memory-long");
     let mut child = memory(&dir, &["--allocators", "system", "--wait", "7207", "--max-time", "1s"])
         .stdout(Stdio::piped())
         .spawn()
@@ -147,6 +139,5 @@ fn a_long_wait_is_cut_short() {
         words.contains(&&b"memory-load"[..]) && words.contains(&&b"7207"[..])
     };
     assert_eq!(loads.filter(ours).count(), 0, "the process that waits is still there");
-    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "something was left behind");
-    std::fs::remove_dir(dir).unwrap();
+    dir.assert_empty();
 }

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::Scratch;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 const TRACE: &str = "\
@@ -13,29 +15,6 @@ WAIT tim=10 q=8841 s=1 nam='log file sync' ela=253.412
 END q=8841 s=1 tim=1000 ela=1000 cpu=100 ready=0
 STATEMENT q=8842 s=2 tim=2000 text='SELECT 2'
 WAIT tim=2010 q=8842 s=2 nam='log fi";
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("esker-cli-trace-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.0.join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Runs it with something to read; exit code, output, errors.
 fn esker(arguments: &[&str], input: &str) -> (i32, String, String) {
@@ -53,7 +32,7 @@ fn esker(arguments: &[&str], input: &str) -> (i32, String, String) {
 
 #[test]
 fn a_file_and_standard_input_tell_the_same() {
-    let folder = Folder::new("same");
+    let folder = Scratch::named("trace-same");
     let path = folder.file("a.trace", TRACE);
     let (code, text, errors) = esker(&["trace", &path], "");
     assert_eq!((code, errors.as_str()), (0, ""));
@@ -81,9 +60,9 @@ fn a_file_without_its_first_line_is_read() {
 
 #[test]
 fn what_cannot_be_told_is_one() {
-    let folder = Folder::new("one");
+    let folder = Scratch::named("trace-one");
     let path = folder.file("a.trace", TRACE);
-    let missing = folder.0.join("missing").to_str().unwrap().to_owned();
+    let missing = folder.path().join("missing").to_str().unwrap().to_owned();
     let other = folder.file("other", "to whom it may concern\n");
     let cases: [(&[&str], &str); 8] = [
         // What would never come to an end.
@@ -104,9 +83,9 @@ fn what_cannot_be_told_is_one() {
 
 #[test]
 fn a_page_is_written_over_a_page_alone() {
-    let folder = Folder::new("page");
+    let folder = Scratch::named("trace-page");
     let path = folder.file("a.trace", TRACE);
-    let page = folder.0.join("page.html").to_str().unwrap().to_owned();
+    let page = folder.path().join("page.html").to_str().unwrap().to_owned();
     for _ in 0..2 {
         assert_eq!(esker(&["trace", "--html", &page, &path], ""), (0, String::new(), String::new()));
         assert!(std::fs::read_to_string(&page).unwrap().ends_with("</body></html>\n"));

@@ -1,4 +1,4 @@
-//! Folders made through the engine, and the command run on them.
+//! Folders that go with their tests; some made through the engine, and the command run on them.
 
 // Each test program uses a part of it.
 #![allow(dead_code)]
@@ -20,11 +20,35 @@ pub struct Scratch(PathBuf);
 
 impl Scratch {
     pub fn new() -> Self {
-        let name = format!("esker-cli-test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        Scratch::named("test")
+    }
+
+    pub fn named(name: &str) -> Self {
+        let name = format!("esker-cli-{name}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Scratch(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn name(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    /// The name of a file with this text.
+    pub fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    pub fn assert_empty(&self) {
+        let left: Vec<_> = fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().path()).collect();
+        assert!(left.is_empty(), "left behind: {left:?}");
     }
 
     pub fn db(&self) -> PathBuf {
@@ -36,6 +60,12 @@ impl Scratch {
         let copy = self.0.join("crashed");
         copy_dir(&self.db(), &copy);
         copy
+    }
+}
+
+impl AsRef<Path> for Scratch {
+    fn as_ref(&self) -> &Path {
+        &self.0
     }
 }
 
