@@ -1,8 +1,11 @@
 //! Reports as one page of HTML with its plots in it: no script, no network. Several of one command are held against the
 //! first of them.
 
+mod colours;
+mod distributions;
 mod draw;
 mod law;
+mod layout;
 mod plots;
 mod processor;
 mod rates;
@@ -17,8 +20,9 @@ use crate::versus::{
 };
 use crate::Lab;
 use clap::Subcommand;
+use colours::{colours, LineColours};
 use draw::{escape, COLOURS};
-use plots::{all_metrics, colours, plots, LineColours};
+use plots::{all_metrics, plots};
 pub(crate) use plots::{metrics, with_unit};
 use serde::Deserialize;
 use serde_json::{Map, Value};

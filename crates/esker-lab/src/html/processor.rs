@@ -1,7 +1,8 @@
 //! Processor time along the runs: a line for each way.
 
 use super::draw::{lines, values, Axes, Point, Series};
-use super::plots::{framed, titled, Layout};
+use super::layout::Layout;
+use super::plots::{framed, titled};
 use super::NamedReport;
 use crate::processor::{parts, PARTS};
 use crate::readback::{rows, Figure};
