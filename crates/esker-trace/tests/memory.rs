@@ -36,14 +36,14 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 /// A file that is made while it is read.
-struct Made<F: FnMut(u64, &mut Lines) -> bool> {
+struct Generated<F: FnMut(u64, &mut Lines) -> bool> {
     part: Lines,
     at: usize,
     number: u64,
     make: F,
 }
 
-impl<F: FnMut(u64, &mut Lines) -> bool> Read for Made<F> {
+impl<F: FnMut(u64, &mut Lines) -> bool> Read for Generated<F> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         let length = self.fill_buf()?.read(out)?;
         self.consume(length);
@@ -51,7 +51,7 @@ impl<F: FnMut(u64, &mut Lines) -> bool> Read for Made<F> {
     }
 }
 
-impl<F: FnMut(u64, &mut Lines) -> bool> BufRead for Made<F> {
+impl<F: FnMut(u64, &mut Lines) -> bool> BufRead for Generated<F> {
     fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
         if self.at == self.part.0.len() {
             self.part.0.clear();
@@ -69,38 +69,67 @@ impl<F: FnMut(u64, &mut Lines) -> bool> BufRead for Made<F> {
 }
 
 fn most_while_read(make: impl FnMut(u64, &mut Lines) -> bool) -> (esker_trace::report::File, usize) {
-    let mut input = Made { part: Lines::default(), at: 0, number: 0, make };
+    let mut input = Generated { part: Lines::default(), at: 0, number: 0, make };
     let before = NOW.load(Relaxed);
     MOST.store(before, Relaxed);
     let file = esker_trace::read("made up", &mut input, &Options { query: None, top: 3 }).unwrap();
     (file, MOST.load(Relaxed) - before)
 }
 
+/// One statement that waits so often, at as many places.
+fn one_statement(events: u64) -> impl FnMut(u64, &mut Lines) -> bool {
+    move |n: u64, lines: &mut Lines| {
+        match n {
+            0 => lines.add(trace()).add(Statement { q: 8841, s: Some(1), ..Statement::default() }),
+            n if n <= events => lines.add(Wait {
+                file: Some(n),
+                block: Some(n * 77),
+                from: Some(if n % 3 == 0 { "pagecache" } else { "device" }.into()),
+                obj: Some(format!("shop.t{n}/PRIMARY").into()),
+                within: n % 5 == 0,
+                ..wait(n * 1000, 900 + n % 700, "db file sequential read")
+            }),
+            n if n == events + 1 => lines.add(end(events * 1000, events * 1000)),
+            _ => return false,
+        };
+        true
+    }
+}
+
+/// So many statements, each with its text, a call, a plan and a wait.
+fn many_statements(statements: u64) -> impl FnMut(u64, &mut Lines) -> bool {
+    move |n: u64, lines: &mut Lines| {
+        let (q, s, tim) = (n, Some(n), n * 10_000);
+        if n == 0 {
+            lines.add(trace());
+        } else if n <= statements {
+            let text = Some(format!("SELECT {n} FROM t WHERE {}", "x".repeat(200)).into());
+            lines.add(Statement { q, s, tim, db: None, text });
+            lines.add(Wait {
+                q: Some(q),
+                s,
+                obj: Some(format!("t{n}").into()),
+                ..wait(tim, n % 5000, "log file sync")
+            });
+            lines.add(Call { q: Some(q), s, tim, function: "index_next".into(), ..Call::default() });
+            lines.add(Plan { q: Some(q), s, text: Some("id".into()), none: false });
+            if n % 10 > 0 {
+                // Each is slower than those before it.
+                lines.add(End { q, s, ..end(tim + 5000 + n, 5000 + n) });
+            }
+        } else {
+            return false;
+        }
+        true
+    }
+}
+
 // One test: the counter is of the whole process.
 #[test]
 fn memory_does_not_grow_with_events() {
     const EVENTS: u64 = 1_000_000;
-    // In one statement, at as many places.
-    let one = |events: u64| {
-        move |n: u64, lines: &mut Lines| {
-            match n {
-                0 => lines.add(trace()).add(Statement { q: 8841, s: Some(1), ..Statement::default() }),
-                n if n <= events => lines.add(Wait {
-                    file: Some(n),
-                    block: Some(n * 77),
-                    from: Some(if n % 3 == 0 { "pagecache" } else { "device" }.into()),
-                    obj: Some(format!("shop.t{n}/PRIMARY").into()),
-                    within: n % 5 == 0,
-                    ..wait(n * 1000, 900 + n % 700, "db file sequential read")
-                }),
-                n if n == events + 1 => lines.add(end(events * 1000, events * 1000)),
-                _ => return false,
-            };
-            true
-        }
-    };
-    let (few, small) = most_while_read(one(EVENTS / 100));
-    let (file, large) = most_while_read(one(EVENTS));
+    let (few, small) = most_while_read(one_statement(EVENTS / 100));
+    let (file, large) = most_while_read(one_statement(EVENTS));
     let counted = |file: &esker_trace::report::File| {
         let account = &file.statements[0].account;
         account.rows.iter().chain(&account.within).filter_map(|r| r.count).sum::<u64>()
@@ -108,35 +137,8 @@ fn memory_does_not_grow_with_events() {
     assert_eq!((counted(&few), counted(&file)), (EVENTS / 100, EVENTS));
     assert!(large < small + 100_000 && large < 4 << 20, "{small} bytes for {}, {large} for {EVENTS}", EVENTS / 100);
 
-    // In as many statements, all other texts, calls, plans and files.
-    let many = |statements: u64| {
-        move |n: u64, lines: &mut Lines| {
-            let (q, s, tim) = (n, Some(n), n * 10_000);
-            if n == 0 {
-                lines.add(trace());
-            } else if n <= statements {
-                let text = Some(format!("SELECT {n} FROM t WHERE {}", "x".repeat(200)).into());
-                lines.add(Statement { q, s, tim, db: None, text });
-                lines.add(Wait {
-                    q: Some(q),
-                    s,
-                    obj: Some(format!("t{n}").into()),
-                    ..wait(tim, n % 5000, "log file sync")
-                });
-                lines.add(Call { q: Some(q), s, tim, function: "index_next".into(), ..Call::default() });
-                lines.add(Plan { q: Some(q), s, text: Some("id".into()), none: false });
-                if n % 10 > 0 {
-                    // Each is slower than those before it.
-                    lines.add(End { q, s, ..end(tim + 5000 + n, 5000 + n) });
-                }
-            } else {
-                return false;
-            }
-            true
-        }
-    };
-    let (_, small) = most_while_read(many(EVENTS / 500));
-    let (file, large) = most_while_read(many(EVENTS / 5));
+    let (_, small) = most_while_read(many_statements(EVENTS / 500));
+    let (file, large) = most_while_read(many_statements(EVENTS / 5));
     assert_eq!(file.statements_ended + file.statements_unfinished, EVENTS / 5);
     assert!(large < small + 500_000 && large < 8 << 20, "{small} bytes for a few, {large} for many");
 }

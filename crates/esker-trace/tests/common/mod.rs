@@ -75,7 +75,21 @@ pub fn example() -> Lines {
     for (i, function) in ["external_lock", "index_init", "index_read_map"].into_iter().enumerate() {
         lines.add(call(i as u64 * US, function, None));
     }
-    let mut tim = begin + 10 * US;
+    let tim = add_reads(&mut lines, begin + 10 * US);
+    lines.add(call(tim - begin, "index_next", Some(498_132)));
+    lines.add(call(tim - begin + US, "index_end", None)).add(call(tim - begin + 2 * US, "external_lock", None));
+    for row in [
+        "id\tselect_type\ttable\ttype\tpossible_keys\tkey\tkey_len\tref\trows\tr_rows\tfiltered\tr_filtered\tExtra",
+        "1\tSIMPLE\torders\trange\tby_date\tby_date\t3\tNULL\t1200\t498133.00\t100.00\t100.00\tUsing where",
+    ] {
+        lines.add(Plan { q: Some(8841), s: Some(1), text: Some(row.into()), none: false });
+    }
+    lines.add(example_end(begin));
+    lines
+}
+
+/// The example's reads, one behind the other from `tim` on; when they end.
+fn add_reads(lines: &mut Lines, mut tim: u64) -> u64 {
     let reads = (0..80).map(|n| (8_500 + n * 12, "device"));
     let reads = reads.chain((0..1860).map(|n| (250_000 + n * 4, "device")));
     let reads = reads.chain((0..60).map(|n| (1_500_000 + n * 400, "device")));
@@ -97,15 +111,11 @@ pub fn example() -> Lines {
         });
         tim += ela + 2 * US;
     }
-    lines.add(call(tim - begin, "index_next", Some(498_132)));
-    lines.add(call(tim - begin + US, "index_end", None)).add(call(tim - begin + 2 * US, "external_lock", None));
-    for row in [
-        "id\tselect_type\ttable\ttype\tpossible_keys\tkey\tkey_len\tref\trows\tr_rows\tfiltered\tr_filtered\tExtra",
-        "1\tSIMPLE\torders\trange\tby_date\tby_date\t3\tNULL\t1200\t498133.00\t100.00\t100.00\tUsing where",
-    ] {
-        lines.add(Plan { q: Some(8841), s: Some(1), text: Some(row.into()), none: false });
-    }
-    lines.add(End {
+    tim
+}
+
+fn example_end(begin: u64) -> End<'static> {
+    End {
         cpu: Some(603_200 * US),
         engine: Some(200_000 * US),
         ready: Some(31_600 * US),
@@ -126,8 +136,7 @@ pub fn example() -> Lines {
         worker: Some(120_400 * US),
         commit: Some("read only".into()),
         ..end(begin + 1_240_000 * US, 1_240_000 * US)
-    });
-    lines
+    }
 }
 
 /// The sum of the example's reads, in ns, by where they came from.
