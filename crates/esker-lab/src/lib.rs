@@ -170,31 +170,15 @@ pub fn run(lab: &Lab, out: &mut dyn Write) -> Result<Verdict> {
             written => written.map_err(|e| LabError::Output(e.to_string())),
         }
     };
-    if let Lab::Report { files, text } = lab {
-        let reports = read_reports(files)?;
-        print(&if *text { versus::to_text(&reports)? } else { html::page(&reports)? })?;
-        return Ok(Verdict::Good);
-    }
-    if let Lab::RecoveryLoad(load) = lab {
-        recovery::load(load, |rows| print(&format!("{rows}\n")))?;
-    }
-    if let Lab::MemoryLoad(load) = lab {
-        memory::load::run(load, &mut print)?;
-        return Ok(Verdict::Good);
-    }
-    if let Lab::All(options) = lab {
-        let (reports, notes) = all::run(options)?;
-        let json = all::to_json(&reports, &notes);
-        if options.common().json {
-            print(&format!("{json:#}\n"))?;
-        } else {
-            for report in &reports {
-                print(&format!("== {} ==\n{}\n", report.command, report.to_text()))?;
-            }
-            notes.iter().try_for_each(|note| print(&format!("{note}\n")))?;
+    match lab {
+        Lab::Report { files, text } => {
+            let reports = read_reports(files)?;
+            print(&if *text { versus::to_text(&reports)? } else { html::page(&reports)? })?;
         }
-        write_page(options.common(), &json)?;
-        return Ok(all::verdict(&reports, &notes));
+        Lab::RecoveryLoad(load) => recovery::load(load, |rows| print(&format!("{rows}\n")))?,
+        Lab::MemoryLoad(load) => memory::load::run(load, &mut print)?,
+        Lab::All(options) => return run_all(options, &mut print),
+        _ => {}
     }
     let Some((common, report)) = lab.measure() else { return Ok(Verdict::Good) };
     let report = report?;
@@ -205,4 +189,20 @@ pub fn run(lab: &Lab, out: &mut dyn Write) -> Result<Verdict> {
     }
     write_page(common, &report.to_json())?;
     Ok(report.verdict())
+}
+
+/// Runs all commands and prints their reports.
+fn run_all(options: &all::Options, print: &mut dyn FnMut(&str) -> Result<()>) -> Result<Verdict> {
+    let (reports, notes) = all::run(options)?;
+    let json = all::to_json(&reports, &notes);
+    if options.common().json {
+        print(&format!("{json:#}\n"))?;
+    } else {
+        for report in &reports {
+            print(&format!("== {} ==\n{}\n", report.command, report.to_text()))?;
+        }
+        notes.iter().try_for_each(|note| print(&format!("{note}\n")))?;
+    }
+    write_page(options.common(), &json)?;
+    Ok(all::verdict(&reports, &notes))
 }

@@ -178,16 +178,16 @@ impl Allocator {
     const ALL: [Allocator; 5] =
         [Allocator::System, Allocator::Jemalloc, Allocator::Mimalloc, Allocator::Tcmalloc, Allocator::Regions];
 
-    fn way(self) -> Way {
+    fn case(self) -> AllocatorCase {
         let (name, start, package) = match self {
-            Allocator::System => return Way::own("system", false),
-            Allocator::Regions => return Way::own("regions", true),
+            Allocator::System => return AllocatorCase::own("system", false),
+            Allocator::Regions => return AllocatorCase::own("regions", true),
             Allocator::Jemalloc => ("jemalloc", "libjemalloc.so", "libjemalloc2"),
             Allocator::Mimalloc => ("mimalloc", "libmimalloc.so", "libmimalloc2.0"),
             Allocator::Tcmalloc => ("tcmalloc", "libtcmalloc_minimal.so", "libtcmalloc-minimal4"),
         };
         let none = || format!("no {start}* in the folders of libraries; Debian's package {package} has it");
-        Way { name: name.into(), regions: false, preload: Some(library(start).ok_or_else(none)) }
+        AllocatorCase { name: name.into(), regions: false, preload: Some(library(start).ok_or_else(none)) }
     }
 }
 
@@ -205,25 +205,25 @@ fn library(start: &str) -> Option<PathBuf> {
 type Preload = std::result::Result<PathBuf, String>;
 
 /// An allocator as a case: its name, how rows are stored, and what is preloaded, or why it cannot be.
-struct Way {
+struct AllocatorCase {
     name: String,
     regions: bool,
     preload: Option<Preload>,
 }
 
-impl Way {
-    fn own(name: &str, regions: bool) -> Way {
-        Way { name: name.into(), regions, preload: None }
+impl AllocatorCase {
+    fn own(name: &str, regions: bool) -> AllocatorCase {
+        AllocatorCase { name: name.into(), regions, preload: None }
     }
 
     /// A library that was named.
-    fn of_file(file: &Path) -> Way {
+    fn of_file(file: &Path) -> AllocatorCase {
         let odd = file.display().to_string().contains([' ', ':']);
         let found = match odd {
             true => Err("the loader takes no path with a blank or a colon".into()),
             false => canonical(file).map_err(|e| e.to_string()),
         };
-        Way { name: file.display().to_string(), regions: false, preload: Some(found) }
+        AllocatorCase { name: file.display().to_string(), regions: false, preload: Some(found) }
     }
 }
 
@@ -241,27 +241,27 @@ pub fn run(options: &Options) -> Result<Report> {
     let memory_bytes = memory_bytes(task);
     enough_memory(&options.common, memory_bytes)?;
     let mut experiment = Experiment::begin(&options.common, "memory")?;
-    let ways: Vec<Way> =
-        options.allocators.iter().map(|a| a.way()).chain(options.preload.iter().map(|p| Way::of_file(p))).collect();
+    let preloaded = options.preload.iter().map(|p| AllocatorCase::of_file(p));
+    let allocators: Vec<AllocatorCase> = options.allocators.iter().map(|a| a.case()).chain(preloaded).collect();
     // The null test, the wait, and a row that is touched some ten times in half a microsecond.
-    let runs = ((ways.len() + 1) * experiment.rounds()) as f64;
+    let runs = ((allocators.len() + 1) * experiment.rounds()) as f64;
     let rows = (task.bytes / (task.row_bytes as u64).max(1)) as f64;
     let seconds = runs * (task.wait.as_secs_f64() + rows * 5e-6);
-    experiment.plan(ways.len(), Needs { seconds, memory_bytes, ..Needs::default() })?;
+    experiment.plan(allocators.len(), Needs { seconds, memory_bytes, ..Needs::default() })?;
     let base = options.allocators.iter().position(|a| *a == Allocator::System);
     let seed = options.common.seed;
-    let case = |way: &Way| {
-        let params = vec![way.name.clone()];
-        let (regions, preload) = (way.regions, way.preload.clone());
+    let case = |allocator: &AllocatorCase| {
+        let params = vec![allocator.name.clone()];
+        let (regions, preload) = (allocator.regions, allocator.preload.clone());
         let work = Box::new(move |experiment: &Experiment| measure(experiment, task, seed, regions, preload.as_ref()));
         Case { params, base, work }
     };
-    let rows = experiment.run(&mut ways.iter().map(case).collect::<Vec<_>>());
-    let allocators: Vec<&str> = ways.iter().map(|w| w.name.as_str()).collect();
+    let rows = experiment.run(&mut allocators.iter().map(case).collect::<Vec<_>>());
+    let names: Vec<&str> = allocators.iter().map(|a| a.name.as_str()).collect();
     Ok(Report {
         command: "memory",
         options: experiment.options(json!({
-            "allocators": allocators, "bytes": task.bytes, "row_bytes": task.row_bytes, "churn": task.churn,
+            "allocators": names, "bytes": task.bytes, "row_bytes": task.row_bytes, "churn": task.churn,
             "wait_s": task.wait.as_secs_f64(), "delete": format!("{:?}", task.delete).to_lowercase(),
             "threads": task.threads, "survivors": task.survivors,
         })),
