@@ -25,7 +25,7 @@ use crate::write::large::{Budget, Pool};
 use crate::{Error, Result};
 use esker_base::lock::{order, Mutex, MutexGuard};
 use esker_base::WaitEvent;
-use esker_format::{FolderId, TableId, TreeId};
+use esker_format::{FolderId, TableId};
 use esker_io::{Disk, LockGuard};
 use esker_wal::Wal;
 use std::collections::{BTreeMap, VecDeque};
@@ -198,10 +198,6 @@ impl Core {
     /// Has writing stopped, as the log or something else could not be written?
     pub(crate) fn is_poisoned(&self) -> bool {
         self.writable.is_poisoned() || self.wal.poisoned().is_some()
-    }
-
-    pub(crate) fn tree_exists(&self, id: TreeId) -> bool {
-        self.tables.lock().values().any(|t| t.has_tree(id))
     }
 }
 

@@ -9,6 +9,7 @@ mod between_views;
 pub(crate) mod boundary;
 mod checked;
 pub(crate) mod checkpoint;
+mod costs;
 pub(crate) mod counts;
 mod deferred;
 pub(crate) mod filters;

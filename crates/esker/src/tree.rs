@@ -128,9 +128,10 @@ impl<K: Stored> Tree<K> {
         self.state.read().clone()
     }
 
-    /// Is this its state still?
-    pub(crate) fn is_at(&self, state: &Arc<TreeState<K>>) -> bool {
-        Arc::ptr_eq(&self.state.read(), state)
+    /// Has it a newer state than this one, which is one of it?
+    pub(crate) fn has_newer_than(&self, state: &Arc<TreeState<K>>) -> bool {
+        let now = self.state.read();
+        !Arc::ptr_eq(&now, state) && Arc::ptr_eq(&now.told, &state.told)
     }
 
     /// Replaces the state by what `change` makes of it.

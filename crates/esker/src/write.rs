@@ -450,7 +450,7 @@ impl Session {
         let SessionParts { txn, .. } = self.parts()?;
         let ordinal = txn.take_ordinal();
         Record::RangeDelete { txn: txn.state.id, ordinal, table: table.id, up_to, as_of }.encode(&mut txn.marks_redo);
-        let mark = RangeMark { owner: Some(txn.state.clone()), seq: CommitSeq::ZERO, ordinal, up_to, as_of };
+        let mark = RangeMark::own(txn.state.clone(), ordinal, up_to, as_of);
         for tree in table.trees().all() {
             with_tree!(tree, tree => tree.edit(|state| state.marks.push(mark.clone())));
         }

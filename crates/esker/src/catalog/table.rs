@@ -537,6 +537,11 @@ impl Table {
         self.tree_id() == id || self.trees.read().keys.iter().any(|k| k.id == id)
     }
 
+    /// Has it this tree still: was it neither dropped nor emptied since?
+    pub(crate) fn still_has(&self, id: TreeId) -> bool {
+        !self.is_dropped() && self.has_tree(id)
+    }
+
     /// It was emptied: it has other trees.
     pub(crate) fn set_trees(&self, trees: Trees, rebuilt: CommitSeq) {
         self.tree_id.store(trees.rows.id.0, Ordering::Release);

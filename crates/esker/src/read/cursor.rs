@@ -213,24 +213,24 @@ impl Cursor {
     /// The next rows; empty at the end. A locking cursor gives one at a time.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a session of another engine; those of reading and, if it locks, of locks. After one of these
-    /// it gives that again: whoever goes on opens another cursor, as rows may be missing behind it.
+    /// [`Error::InvalidArgument`] for a session of another engine; those of reading and, if it locks, of locks. Where a row could not
+    /// be locked the next call tries that row again; an error of reading is given again, as rows may be missing behind it.
     pub fn next_batch(&mut self, session: &mut Session) -> Result<Batch<'_>> {
         session.core.check_own(&self.table)?;
         if let Some(failed) = &self.failed {
             return Err(failed.clone());
         }
         session.works_on(&self.table.work, Kind::Read);
-        let rows = self.next_rows(session).inspect_err(|e| self.failed = Some(e.clone()))?;
+        let rows = match self.options.lock {
+            Some(mode) => self.next_locked(session, mode)?,
+            None => self.next_ahead(session).inspect_err(|e| self.failed = Some(e.clone()))?,
+        };
         self.give(rows.len());
         Ok(self.batch(rows))
     }
 
     /// Where the next rows stand in the buffer.
-    fn next_rows(&mut self, session: &mut Session) -> Result<Range<usize>> {
-        if let Some(mode) = self.options.lock {
-            return self.next_locked(session, mode);
-        }
+    fn next_ahead(&mut self, session: &mut Session) -> Result<Range<usize>> {
         self.follow(session)?;
         self.fill(session)?;
         Ok(0..self.buffer.ids.len())
@@ -242,7 +242,7 @@ impl Cursor {
     fn follow(&mut self, session: &Session) -> Result<()> {
         let (Some(read), Some(row)) = (&self.read, self.came_to) else { return Ok(()) };
         let has_written = session.current.open().is_some_and(|txn| txn.in_table(&self.table).is_some());
-        if self.table.tree().is_at(read.state()) || has_written || session.check_kept(self.view).is_err() {
+        if !self.table.tree().has_newer_than(read.state()) || has_written || session.check_kept(self.view).is_err() {
             return Ok(());
         }
         // What was emptied meanwhile is read to its end.
@@ -332,7 +332,7 @@ impl Cursor {
         loop {
             if self.ahead >= self.buffer.ids.len() {
                 // At the end it leaves nothing.
-                self.fill(session)?;
+                self.fill(session).inspect_err(|e| self.failed = Some(e.clone()))?;
                 self.ahead = 0;
             }
             let at = self.ahead;
@@ -350,11 +350,13 @@ impl Cursor {
                 }
                 return Ok(0..0);
             };
-            self.ahead += 1;
             if self.was_met(session, row)? {
+                self.ahead += 1;
                 continue;
             }
+            // Who does not get it comes to it again.
             let locked = self.lock(session, row, mode)?;
+            self.ahead += 1;
             match locked {
                 Locked::Newly | Locked::Before => {}
                 Locked::Skip => continue,
@@ -362,7 +364,11 @@ impl Cursor {
                     if session.core.views.visible_seq() != self.view.seq {
                         // The last committed version, which may be newer than what was read ahead.
                         let table = self.table.clone();
-                        let Some(found) = self.find_newest(session, row)? else { continue };
+                        let Some(found) =
+                            self.find_newest(session, row).inspect_err(|e| self.failed = Some(e.clone()))?
+                        else {
+                            continue;
+                        };
                         self.buffer.replace(&table, &self.options.mask, at, found)?;
                     }
                     self.semi_consistent = true;
@@ -379,7 +385,7 @@ impl Cursor {
                 return Ok(at..at + 1);
             }
             let table = self.table.clone();
-            match self.find_newest(session, row)? {
+            match self.find_newest(session, row).inspect_err(|e| self.failed = Some(e.clone()))? {
                 Some(found) => {
                     self.buffer.replace(&table, &self.options.mask, at, found)?;
                     session.found_locked = Some(FoundLocked::of(table.tree_id(), row));
@@ -395,12 +401,14 @@ impl Cursor {
         if self.inserters.last().is_none_or(|i| i.first > next) || !self.options.insists() {
             return Ok(false);
         }
-        let Some(inserter) = self.inserters.pop() else {
+        let Some(inserter) = self.inserters.last() else {
             return Ok(false);
         };
-        session.wait_for_inserter(self.table.tree_id(), &inserter)?;
+        session.wait_for_inserter(self.table.tree_id(), inserter)?;
+        let first = inserter.first;
+        self.inserters.pop();
         let view = session.latest_view()?;
-        self.read_from(session, view, inserter.first)?;
+        self.read_from(session, view, first)?;
         Ok(true)
     }
 

@@ -17,9 +17,7 @@ use crate::txn::commit::DECISION_BYTES;
 use crate::txn::prepared::{Prepared, PreparedTable};
 use crate::txn::state::TxnState;
 use crate::{Error, Result};
-use esker_format::{
-    CommitSeq, FormatError, Lsn, Record, RecordReader, RowId, RunEntry, RunRef, TableId, TreeId, TxnId,
-};
+use esker_format::{FormatError, Lsn, Record, RecordReader, RowId, RunEntry, RunRef, TableId, TreeId, TxnId};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -30,14 +28,18 @@ const AT_ONCE: WaitPolicy = WaitPolicy { timeout: Duration::ZERO, nowait: true }
 
 /// Gives prepared transactions their places back.
 pub(super) fn bring_back(core: &Core, pending: BTreeMap<TxnId, Pending>, files: &OpenedFiles) -> Result<()> {
+    if pending.is_empty() {
+        return Ok(());
+    }
     let pending: Vec<_> = pending.into_iter().map(|(txn, p)| (TxnState::new(txn), p)).collect();
     // Ranges first: what another one has in them was inserted and needs no lock, but would keep the range away.
     for (state, pending) in &pending {
         lock_ranges(core, state, pending)?;
     }
     let mut unread = Vec::new();
+    let trees = core.trees().into_iter().map(|(table, tree)| (tree.id(), (table, tree))).collect();
     for (state, pending) in pending {
-        Restoring::new(core, state, &pending, files).run(pending, &mut unread)?;
+        Restoring::new(core, state, &pending, (files, &trees)).run(pending, &mut unread)?;
     }
     unread.iter().for_each(|rows| lock_unread(core, rows));
     Ok(())
@@ -90,13 +92,17 @@ struct Restoring<'a> {
     files: &'a OpenedFiles,
     state: Arc<TxnState>,
     logged_at: Lsn,
-    trees: HashMap<TreeId, (Arc<Table>, AnyTree)>,
+    trees: &'a HashMap<TreeId, (Arc<Table>, AnyTree)>,
     touched: WrittenTables,
 }
 
 impl<'a> Restoring<'a> {
-    fn new(core: &'a Core, state: Arc<TxnState>, pending: &Pending, files: &'a OpenedFiles) -> Self {
-        let trees = core.trees().into_iter().map(|(table, tree)| (tree.id(), (table, tree))).collect();
+    fn new(
+        core: &'a Core,
+        state: Arc<TxnState>,
+        pending: &Pending,
+        (files, trees): (&'a OpenedFiles, &'a HashMap<TreeId, (Arc<Table>, AnyTree)>),
+    ) -> Self {
         Restoring { core, files, state, logged_at: pending.logged_at, trees, touched: WrittenTables::default() }
     }
 
@@ -183,7 +189,7 @@ impl<'a> Restoring<'a> {
             Record::RangeDelete { ordinal, table, up_to, as_of, .. } => {
                 let Some((table, _)) = self.trees.values().find(|(t, _)| t.id == table) else { return Ok(()) };
                 self.touched.add(table);
-                let mark = RangeMark { owner: Some(state), seq: CommitSeq::ZERO, ordinal, up_to, as_of };
+                let mark = RangeMark::own(state, ordinal, up_to, as_of);
                 for tree in table.trees().all() {
                     with_tree!(tree, tree => tree.edit(|s| s.marks.push(mark.clone())));
                 }

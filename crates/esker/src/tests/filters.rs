@@ -234,8 +234,10 @@ fn what_was_in_order_stays_so_behind_a_restart() {
         let files = |state: &crate::tree::TreeState<crate::tree::key::ByBytes>| {
             state.runs.iter().map(|h| h.run.file_id).collect::<Vec<_>>()
         };
-        let before = files(&t.trees().keys[0].snapshot());
+        let tree = &t.trees().keys[0];
+        let before = files(&tree.snapshot());
         assert!(!background::merge_somewhere(&e.core).unwrap(), "{start} start");
+        assert!(tree.is_settled(), "{start} start: once it rests there is something to merge");
         assert_eq!(*kept.get_or_insert(before.clone()), before);
         drop(t);
         e.close().unwrap();

@@ -75,6 +75,7 @@ impl Deref for Aborted<'_> {
 impl<K: Stored> RunHandle<K> {
     /// Of a whole run whose transaction has not ended.
     pub(crate) fn private(run: Arc<Run<K>>, owner: Arc<TxnState>) -> Self {
+        owner.joins_a_tree();
         RunHandle { owner: Some(owner), ..Self::committed(run) }
     }
 

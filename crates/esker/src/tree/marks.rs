@@ -33,6 +33,12 @@ pub(crate) struct RangeMark {
 }
 
 impl RangeMark {
+    /// Of a transaction that has not ended.
+    pub(crate) fn own(owner: Arc<TxnState>, ordinal: u64, up_to: RowId, as_of: CommitSeq) -> Self {
+        owner.joins_a_tree();
+        RangeMark { owner: Some(owner), seq: CommitSeq::ZERO, ordinal, up_to, as_of }
+    }
+
     /// Does this mark, committed and seen by every view, delete this version of `row`?
     pub(crate) fn deletes(&self, row: RowId, order: VersionOrder) -> bool {
         row < self.up_to && (order.seq <= self.as_of || (order.seq == self.seq && order.ordinal < self.ordinal))

@@ -3,7 +3,7 @@
 //! Invariant: the status word leaves `ACTIVE` once and never changes again.
 
 use crate::lock::LockOwner;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{order, Mutex};
 use crate::tree::key::Key;
 use crate::tree::memtable::{AnyMemtable, Memtable, TxnSlot};
@@ -22,6 +22,8 @@ pub(crate) struct TxnState {
     slots: Mutex<Vec<Slot>>,
     /// Where its redo lies in the log once it is prepared; the largest value before.
     logged_at: AtomicU64,
+    /// Runs or marks of trees have it as their owner, or had.
+    owns_parts: AtomicBool,
     /// What flushes have moved; locked before the state of a tree.
     pub(crate) moves: Mutex<Moves>,
     pub(crate) locks: Arc<LockOwner>,
@@ -65,6 +67,7 @@ impl TxnState {
             aborted: OnceLock::new(),
             slots: Mutex::new(&order::TXN_SLOTS, Vec::new()),
             logged_at: AtomicU64::new(u64::MAX),
+            owns_parts: AtomicBool::new(false),
             moves: Mutex::new(&order::TXN_MOVES, Moves::default()),
             locks: LockOwner::new(id),
         })
@@ -76,6 +79,16 @@ impl TxnState {
         locks.begins_anew(id);
         self.id = id;
         true
+    }
+
+    /// A run or a mark that is its own is about to join a tree: by its session, or under the lock of [`moves`](Self::moves).
+    pub(crate) fn joins_a_tree(&self) {
+        self.owns_parts.store(true, Ordering::Relaxed);
+    }
+
+    /// Has any run or mark of a tree it as its owner? For who comes when nothing joins any more.
+    pub(crate) fn owns_parts(&self) -> bool {
+        self.owns_parts.load(Ordering::Relaxed)
     }
 
     pub(crate) fn status(&self) -> u64 {
@@ -110,7 +123,10 @@ impl TxnState {
         }
         match self.status() {
             ACTIVE => {
-                slots.retain(|s| s.mem.strong_count() > 0);
+                // Now and then: there may be a slot for each of thousands of trees.
+                if slots.len().is_power_of_two() {
+                    slots.retain(|s| s.mem.strong_count() > 0);
+                }
                 let id = mem.id;
                 let mem: Weak<dyn AnyMemtable> = Arc::downgrade(mem) as _;
                 slots.push(Slot { id, mem, at });

@@ -4,6 +4,7 @@
 //! Invariant: what is chosen changes by being merged, so merging comes to an end, in one process and over restarts. Runs
 //! that could not be read not long ago are left out.
 
+use crate::tally::tally;
 use crate::tree::key::ByRow;
 use crate::tree::memtable::Memtable;
 use crate::tree::run::health::State;
@@ -75,7 +76,7 @@ impl<K: Stored> Choice<'_, K> {
     /// What to merge next: a run that a mark empties, a range that readers find dead, or what the policy says; and how much
     /// more lies over the base than there should, in bytes.
     pub(crate) fn next(&self) -> (Option<Step<K>>, u64) {
-        let runs: Vec<&RunHandle<K>> = self.state.runs.iter().filter(|h| mergeable(h)).collect();
+        let (runs, others): (Vec<_>, Vec<_>) = self.state.runs.iter().partition(|h| mergeable(h));
         if let Some(handle) = runs.iter().find(|h| self.is_partly_deleted(h)) {
             return (Step::of(vec![(*handle).clone()]), 0);
         }
@@ -87,7 +88,8 @@ impl<K: Stored> Choice<'_, K> {
         bounds.sort_unstable();
         bounds.dedup();
         let place = |key: &K::Own| bounds.partition_point(|b| *b < key) as u64;
-        let mut pieces: Vec<Piece> = runs.iter().map(|h| self.piece(h, place(&h.first), place(&h.last))).collect();
+        let mut pieces: Vec<Piece> =
+            runs.iter().map(|h| self.piece(h, place(&h.first), place(&h.last), &others)).collect();
         tell_files(&runs, &mut pieces);
         let share = |i: usize, first: u64, last: u64| {
             let own = runs[i].own_share();
@@ -226,14 +228,14 @@ impl<K: Stored> Choice<'_, K> {
         })
     }
 
-    /// What the policy is told of a run whose bounds have these places.
-    fn piece(&self, handle: &RunHandle<K>, first: u64, last: u64) -> Piece {
+    /// What the policy is told of a run whose bounds have these places; `others` are the runs that are not merged.
+    fn piece(&self, handle: &RunHandle<K>, first: u64, last: u64, others: &[&RunHandle<K>]) -> Piece {
         let (least, greatest) = (K::lend(&handle.first), K::lend(&handle.last));
         let stats = &handle.run.stats;
         let share = handle.own_share();
         let part = |n: u64| (n as f64 * share).ceil() as u64;
         let seqs = handle.seq_bounds().unwrap_or_default();
-        let others = || self.state.runs.iter().any(|h| !mergeable(h) && h.overlaps(least, greatest));
+        let others = || others.iter().any(|h| h.overlaps(least, greatest));
         let within = |m: &Memtable<K>| m.seek(least).is_some_and(|n| K::cmp(n.key(), greatest).is_le());
         let in_memory = || self.state.memtables().any(|m| within(m));
         Piece {
@@ -286,6 +288,8 @@ fn share_of_ordinals(aborted: &OrdinalRanges, stats: &RunStats) -> f64 {
 
 /// Committed, and as far as is known readable.
 fn mergeable<K: Stored>(handle: &RunHandle<K>) -> bool {
+    #[cfg(test)]
+    asked::count();
     handle.owner.is_none() && !handle.run.is_set_aside()
 }
 
@@ -293,4 +297,9 @@ fn mergeable<K: Stored>(handle: &RunHandle<K>) -> bool {
 pub(crate) fn any_unsound<K: Stored>(state: &TreeState<K>) -> bool {
     let unsound = |run: &Run<K>| run.state() != State::Sound;
     state.runs.iter().any(|h| unsound(&h.run))
+}
+
+tally! {
+    /// Counts how often this thread asked whether a run is merged.
+    asked
 }

@@ -154,7 +154,7 @@ impl<'a, K: Stored> Flush<'a, K> {
         count(Counter::FlushBytes, bytes);
         count(Counter::FlushSyncs, syncs as u64);
         count(Counter::FlushUs, self.core.host.now().saturating_sub(began).as_micros() as u64);
-        if !self.core.tree_exists(self.tree.id) {
+        if !self.table.still_has(self.tree.id) {
             discard::tree(self.core, self.tree);
         }
         Ok(())
@@ -208,8 +208,7 @@ impl<'a, K: Stored> Flush<'a, K> {
         let (core, tree) = (self.core, self.tree);
         let edit = self.announcement(run.as_ref());
         let space = core.wal.reserve_commit(edit.len())?;
-        // Before anybody's end has to wait: whoever changes the catalog holds it over a sync.
-        let is_there = core.tree_exists(tree.id);
+        let is_there = self.table.still_has(tree.id);
         let mut guards: Vec<(MutexGuard<'_, Moves>, &Move<K>)> = Vec::new();
         let mut refused = Vec::new();
         for m in &moves {

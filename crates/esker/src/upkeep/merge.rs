@@ -132,10 +132,10 @@ fn optimize_tree<K: Stored>(
             }
         };
         let stepped = match one_step(core, table, tree, Some(&sweep), &mut told) {
-            Err(Error::Interrupted) if !core.tree_exists(tree.id) => StepOutcome::Nothing,
+            Err(Error::Interrupted) if !table.still_has(tree.id) => StepOutcome::Nothing,
             stepped => stepped?,
         };
-        if !core.tree_exists(tree.id) {
+        if !table.still_has(tree.id) {
             return Err(Error::NoSuchTable(table.name()));
         }
         match stepped {
@@ -320,7 +320,7 @@ impl<'a, K: Stored> Merging<'a, K> {
         let is_new = |run: &Arc<Run<K>>| !old.iter().any(|o| Arc::ptr_eq(&o.run, run));
         // No checkpoint between record and state: its manifest would name the old runs and its position pass the record.
         let _no_checkpoint = core.manifest.lock();
-        if core.tree_exists(tree.id) {
+        if self.table.still_has(tree.id) {
             let state = tree.snapshot();
             // A file that leaves takes all its parts: those that stay join again.
             let stay = state.runs.iter().filter(|h| !is_new(&h.run) && !is_old(h));
@@ -359,7 +359,7 @@ impl<'a, K: Stored> Merging<'a, K> {
         tree.rest.pass(&tree.snapshot());
         discard::runs(core, gone);
         // After the edit: a DROP TABLE that came before it has not met the new runs.
-        if !core.tree_exists(tree.id) {
+        if !self.table.still_has(tree.id) {
             discard::tree(core, tree);
         }
         Ok(())

@@ -178,7 +178,7 @@ impl Turns {
 impl Seen {
     /// Neither dropped nor emptied since it was chosen?
     fn is_there(&self) -> bool {
-        !self.table.is_dropped() && self.table.has_tree(self.tree.id())
+        self.table.still_has(self.tree.id())
     }
 
     /// What a flush would free, in bytes.

@@ -38,9 +38,9 @@ fn a_scan_begins_behind_a_row_there_or_not() {
     }
 }
 
-/// Behind a row that could not be locked no other is given, as if there were none between.
+/// Who cannot lock a row comes to it again: no other is given, as if there were none between.
 #[test]
-fn a_scan_that_failed_gives_its_error_again() {
+fn a_scan_comes_again_to_a_row_that_it_could_not_lock() {
     let (engine, table) = engine();
     fill_and_commit(&engine, &table, 3);
     let mut other = begun(&engine, false);
@@ -53,9 +53,28 @@ fn a_scan_that_failed_gives_its_error_again() {
         let answer = cursor.next_batch(&mut s).map(|batch| batch.ids.to_vec());
         assert!(matches!(answer, Err(Error::WouldBlock)), "{answer:?}");
     }
+    let mut inserter = begun(&engine, false);
+    assert_eq!(insert_seven(&mut inserter, &table), RowId(4));
+    let mut behind = s.scan_behind(&table, RowId(2), locking()).unwrap();
     other.rollback().unwrap();
-    let mut cursor = s.scan_behind(&table, RowId(1), locking()).unwrap();
-    assert_eq!(cursor.next_batch(&mut s).unwrap().ids, [RowId(2)]);
+    assert_eq!(rows_up_to_an_error(&mut cursor, &mut s), [2, 3]);
+    assert_eq!(rows_up_to_an_error(&mut behind, &mut s), [3]);
+    for _ in 0..2 {
+        assert!(matches!(behind.next_batch(&mut s), Err(Error::WouldBlock)), "a row is being inserted");
+    }
+    inserter.commit().unwrap();
+    assert_eq!(rows_of(behind, &mut s).unwrap(), [4]);
+}
+
+fn rows_up_to_an_error(cursor: &mut Cursor, session: &mut Session) -> Vec<u64> {
+    let mut rows = Vec::new();
+    while let Ok(batch) = cursor.next_batch(session) {
+        match batch.ids {
+            [] => break,
+            ids => rows.extend(ids.iter().map(|id| id.0)),
+        }
+    }
+    rows
 }
 
 /// A transaction under snapshot isolation that has seen rows 1 to 5; then somebody else commits `change`.

@@ -61,7 +61,8 @@ impl IndexCursor {
         // Rows so long that a batch keeps too much of blocks in memory: fewer of them.
         self.batch_rows = if self.buffer.is_full() { (rows / 8).max(1) } else { (rows * 8).min(most) };
         self.keep(lookup);
-        if let Some(at) = self.buffer.keys.len().checked_sub(1) {
+        let goes_on = self.entries.as_ref().is_some_and(|entries| entries.state().is_some());
+        if let Some(at) = self.buffer.keys.len().checked_sub(1).filter(|_| goes_on) {
             let last = self.last.get_or_insert_default();
             last.clear();
             last.extend_from_slice(self.buffer.keys.get(at));
@@ -79,7 +80,7 @@ impl IndexCursor {
         let (last, read) = (self.last.as_ref()?, self.entries.as_ref()?.state()?);
         let has_written = session.current.open().is_some_and(|txn| txn.in_table(&self.table).is_some());
         let tree = self.tree().ok()?;
-        if tree.is_at(read) || has_written || session.check_kept(self.view).is_err() {
+        if !tree.has_newer_than(read) || has_written || session.check_kept(self.view).is_err() {
             return None;
         }
         self.table.readable(&*tree).ok()?;

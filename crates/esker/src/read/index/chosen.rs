@@ -42,8 +42,11 @@ impl IndexCursor {
         if !in_order || places.last().is_some_and(|last| *last as usize >= count) {
             return Err(Error::InvalidArgument(format!("places to choose that are none of {count}, or do not rise")));
         }
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone());
+        }
         if self.has_entries() {
-            self.get_rows(session, places)?;
+            self.get_rows(session, places).inspect_err(|e| self.failed = Some(e.clone()))?;
             self.count_rows();
         } else if places.len() < count {
             self.buffer.keep(self.table.layout.image_bytes as usize, places);

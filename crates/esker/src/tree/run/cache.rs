@@ -8,6 +8,7 @@
 //! blocks take: where compression makes little of much, most of it is not among `bytes`.
 
 use crate::options::Options;
+use crate::tally::tally;
 use crate::tree::run::bytes::CachedBytes;
 use crate::tree::run::files::RunFiles;
 use crate::tree::run::filters::GROUP;
@@ -23,10 +24,12 @@ use esker_io::Disk;
 use esker_memory::{charged, charged_total, Account};
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 const SMALL_PERCENT: u64 = 10;
+/// The queues are looked through once one entry in so many is of an index that is gone.
+const GONE_SHARE: usize = 4;
 const LEAST_BYTES: u64 = 8 << 20;
 /// Memory is no longer short when one part in so many of the limit is free.
 const AMPLE: u64 = 4;
@@ -123,6 +126,8 @@ pub(crate) struct BlockCache {
     queues: Mutex<Queues>,
     bytes: AtomicU64,
     most: AtomicU64,
+    /// About so many entries of the queues are of indexes that are gone.
+    gone: AtomicUsize,
     memory_limit_bytes: AtomicU64,
     pub(crate) files: RunFiles,
     pub(crate) indexes: Indexes,
@@ -137,11 +142,19 @@ impl BlockCache {
             queues: Mutex::new(&order::CACHE_QUEUES, Queues::default()),
             bytes: AtomicU64::new(0),
             most: AtomicU64::new(0),
+            gone: AtomicUsize::new(0),
             memory_limit_bytes: AtomicU64::new(options.memory_limit_bytes),
             files: RunFiles::new(disk, dir, options),
             indexes: Indexes::new(options.memory_limit_bytes),
             unread: Mutex::new(&order::CACHE_UNREAD, Vec::new()),
         })
+    }
+
+    /// How many entries the queues have.
+    #[cfg(test)]
+    pub(crate) fn queued(&self) -> usize {
+        let queues = self.queues.lock();
+        queues.main.len() + queues.small.len()
     }
 
     pub(crate) fn set_memory_limit(&self, bytes: u64) {
@@ -274,20 +287,33 @@ impl BlockCache {
         }
     }
 
-    /// An index goes, and blocks that took so much have left memory with it.
-    pub(crate) fn forget(&self, took: CachedBytes) {
+    /// An index goes, and so many blocks and groups of filters, which took so much, have left memory with it.
+    pub(crate) fn forget(&self, took: CachedBytes, entries: usize) {
         self.subtract(took);
+        self.gone.fetch_add(entries, Ordering::Relaxed);
     }
 
-    /// Drops the queue entries of runs and indexes that are gone.
+    /// Drops the queue entries of runs and indexes that are gone, once they are many: each entry is looked at, and all who bring
+    /// blocks wait.
     pub(crate) fn sweep(&self) {
         let mut queues = self.queues.lock();
+        if self.gone.load(Ordering::Relaxed) * GONE_SHARE <= queues.main.len() + queues.small.len() {
+            return;
+        }
+        self.gone.store(0, Ordering::Relaxed);
+        #[cfg(test)]
+        swept::count();
         queues.main.retain(|r| r.of.strong_count() > 0);
         queues.small.retain(|r| r.of.strong_count() > 0);
         queues.small_bytes = queues.small.iter().map(|r| r.bytes).sum();
         drop(queues);
         self.indexes.sweep();
     }
+}
+
+tally! {
+    /// Counts how often this thread looked through the queues.
+    swept
 }
 
 #[cfg(test)]

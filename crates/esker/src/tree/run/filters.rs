@@ -70,8 +70,8 @@ impl Filters {
     }
 
     /// Takes all that is cached out of memory, and tells what that took.
-    pub(super) fn take_all(&self) -> CachedBytes {
-        self.groups.iter().filter_map(|group| group.slot.take()).map(|bytes| bytes.takes()).sum()
+    pub(super) fn take_all(&self) -> impl Iterator<Item = CachedBytes> + '_ {
+        self.groups.iter().filter_map(|group| group.slot.take()).map(|bytes| bytes.takes())
     }
 }
 

@@ -80,6 +80,9 @@ impl Health {
     }
 
     pub(crate) fn state(&self) -> State {
+        if !self.troubled.load(Ordering::Acquire) {
+            return State::Sound;
+        }
         self.trouble.lock().as_ref().map_or(State::Sound, |t| t.state)
     }
 }

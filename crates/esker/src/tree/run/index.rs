@@ -161,7 +161,10 @@ fn first_from<R: Rank>(ranks: &[R], rank: R) -> usize {
 impl<K: Stored> Drop for Index<K> {
     fn drop(&mut self) {
         let blocks = self.slots.iter().filter_map(Slot::take).map(|block| K::bytes(&block).takes());
-        self.cache.forget(blocks.chain(self.filters.as_ref().map(Filters::take_all)).sum());
+        let mut entries = 0;
+        let all = blocks.chain(self.filters.iter().flat_map(Filters::take_all)).inspect(|_| entries += 1);
+        let took = all.sum();
+        self.cache.forget(took, entries);
     }
 }
 

@@ -245,7 +245,7 @@ impl<'a, K: Stored> Merge<'a, K> {
 
     /// Is the engine being closed, or the table dropped or emptied?
     fn is_unwanted(&self) -> bool {
-        self.core.signals.stopping() || self.table.is_dropped() || !self.table.has_tree(self.tree.id)
+        self.core.signals.stopping() || !self.table.still_has(self.tree.id)
     }
 
     /// Copies the block that comes next, if no other input has keys between its own, and all of it stays as it is.

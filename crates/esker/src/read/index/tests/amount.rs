@@ -142,7 +142,7 @@ fn dead_keys_that_are_passed_backward_are_told_of() {
             let told = tree.snapshot().dead_in_runs();
             assert_eq!(told.is_some(), flushed);
             if let Some(range) = told {
-                assert!(range.first.starts_with(&few(2399)) && range.last.starts_with(&few(0)), "not all of them");
+                assert!(range.first[..] < few(1000)[..] && range.last.starts_with(&few(0)), "not so many of them");
             }
         }
     }

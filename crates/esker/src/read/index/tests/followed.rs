@@ -143,7 +143,14 @@ fn a_reader_that_goes_on_keeps_no_memtable_of_before() {
 /// Where nothing newer can be read under the view, what is read so far is read to its end.
 #[test]
 fn a_reader_of_a_table_that_is_emptied_reads_on() {
-    let (_disk, e, t) = made(small_blocks());
+    [false, true].into_iter().for_each(reads_on_when_emptied);
+}
+
+fn reads_on_when_emptied(temporary: bool) {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, small_blocks()).unwrap();
+    e.create_table("t", &TableDef { temporary, ..def() }).unwrap();
+    let t = e.open_table("t").unwrap();
     let (mut model, mut number) = (Model::new(), 0);
     let random = &mut fastrand::Rng::with_seed(2);
     let mut w = begun(&e, false);
