@@ -113,7 +113,7 @@ lint: ## clippy, warnings are errors
 stop: ## stop every private server under var/
 	@if [ -r build/env.sh ]; then scripts/server.py stop all; else echo "no private server is running"; fi
 
-install: build ## into the system's MariaDB: plugin and a cnf file
+install: ## what 'make build' left, into the system's MariaDB: plugin and a cnf file
 	@scripts/install.sh install
 
 uninstall: ## take it out again (the data stays)
@@ -121,7 +121,6 @@ uninstall: ## take it out again (the data stays)
 
 clean: stop ## stop servers, remove build/, var/ and target/ (the source stays in the cache folder)
 	rm -rf build var target
-	rm -rf /tmp/esker-$$(id -u)-*
 
 distclean: clean ## clean, and the server's source in the cache folder
 	rm -rf "$${XDG_CACHE_HOME:-$$HOME/.cache}/esker"

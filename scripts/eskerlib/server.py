@@ -232,6 +232,8 @@ class Server:
         for path in (self.pid_file, self.socket):
             if os.path.exists(path):
                 os.unlink(path)
+        if os.path.dirname(self.socket) != self.folder:
+            shutil.rmtree(os.path.dirname(self.socket), ignore_errors=True)
 
     def remove(self):
         """Kill it and delete its folder."""

@@ -20,9 +20,13 @@ pub fn open(dir: &Path) -> Result<Engine, Failure> {
     Ok(Engine::open(disk, dir, options, notify())?)
 }
 
-/// The table of this name; or that which `esker info` shows by it.
+/// The table of this name; or that which `esker info` shows by it, or SQL calls so, as `database.table`.
 pub fn table(engine: &Engine, name: &str) -> Result<Arc<Table>, Failure> {
-    let is_shown_so = |table: &String| text::field(table.as_bytes(), true) == name;
+    let by_sql = name.replacen('.', "/", 1);
+    let is_shown_so = |table: &String| {
+        let shown = text::field(table.as_bytes(), true);
+        shown == name || shown == by_sql
+    };
     match engine.open_table(name) {
         Err(none @ Error::NoSuchTable(_)) => match engine.tables().into_iter().find(is_shown_so) {
             Some(name) => Ok(engine.open_table(&name)?),

@@ -192,6 +192,7 @@ fn dump_prints_rows() {
         ]
     );
     assert_eq!(esker(&dir, &["dump", "d/old"]).out.lines().count(), 5000);
+    assert_eq!(esker(&dir, &["dump", "d.old"]).out.lines().count(), 5000, "as SQL calls it");
     let said = esker(&dir, &["dump", "d/none"]);
     assert_eq!((said.code, said.err.as_str()), (1, "esker: no Esker table 'd/none'\n"));
 }

@@ -398,7 +398,7 @@ const CHOICES: [Choice; 4] = [
             f.param("do") == "write" && f.report["options"]["buffer_bytes"] == piece as u64
         },
         own: |f| f.param("way") == "esker",
-        does: "its own writer, past the page cache",
+        does: "its own writer, through the page cache unless memory is short",
         measure: "io --buffer 1M",
     },
     Choice {

@@ -27,7 +27,7 @@ pub(super) fn look(found: &mut Findings, folder: &Path) -> Result<()> {
     let path = folder.join("abilities");
     let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
     match RawFile::open(&path, RawOptions { direct: true, write: true, ..RawOptions::default() }) {
-        Ok(_) => found.ok("O_DIRECT", "yes", "bulk files go past the page cache"),
+        Ok(_) => found.ok("O_DIRECT", "yes", "where memory is short, bulk files go past the page cache"),
         Err(e) => found.warn("O_DIRECT", "no", e.message),
     }
     match file.write_at_durably(&[0; 4096], 0) {

@@ -217,7 +217,7 @@ fn what_was_in_order_stays_so_behind_a_restart() {
     let disk = SimDisk::new(1);
     let mut kept = None;
     for start in ["first", "second"] {
-        let e = open_with(&disk, small()).unwrap();
+        let e = open_with(&disk, Options { run_bytes: 8 << 20, ..small() }).unwrap();
         let t = if start == "first" { table(&e) } else { e.open_table("t").unwrap() };
         if start == "first" {
             let mut s = e.session();
