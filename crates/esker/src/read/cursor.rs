@@ -30,7 +30,7 @@ use crate::version::View;
 use crate::work::Kind;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{ColumnMask, CommitSeq, RowId};
+use esker_format::{ColumnMask, CommitSeq, RowId, TxnId};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -95,6 +95,8 @@ pub struct Cursor {
     came_to: Option<RowId>,
     /// Position in the read-ahead of a locking cursor.
     ahead: usize,
+    /// As [`Session::undone`], when reading began.
+    undone: Option<(TxnId, u64)>,
     /// Who was inserting when a locking scan began; the next one last.
     inserters: Vec<Inserter>,
     /// From here on a locking scan may not have met rows that were inserted since it began to read.
@@ -174,6 +176,13 @@ impl Session {
     }
 }
 
+impl Session {
+    /// The transaction, and how much of it was undone.
+    fn undone(&self) -> Option<(TxnId, u64)> {
+        self.current.open().map(|txn| (txn.state.id, txn.undone()))
+    }
+}
+
 impl Drop for Cursor {
     fn drop(&mut self) {
         self.kept.put(std::mem::take(&mut self.buffer));
@@ -194,6 +203,7 @@ impl Cursor {
             batch_rows: FIRST_ROWS,
             came_to: None,
             ahead: 0,
+            undone: None,
             inserters: Vec::new(),
             unmet_from: RowId::MAX,
             overtaken: false,
@@ -222,7 +232,11 @@ impl Cursor {
         }
         session.works_on(&self.table.work, Kind::Read);
         let rows = match self.options.lock {
-            Some(mode) => self.next_locked(session, mode)?,
+            Some(mode) => self.next_locked(session, mode).inspect_err(|e| {
+                if !is_of_waiting(e) {
+                    self.failed = Some(e.clone());
+                }
+            })?,
             None => self.next_ahead(session).inspect_err(|e| self.failed = Some(e.clone()))?,
         };
         self.give(rows.len());
@@ -364,9 +378,7 @@ impl Cursor {
                     if session.core.views.visible_seq() != self.view.seq {
                         // The last committed version, which may be newer than what was read ahead.
                         let table = self.table.clone();
-                        let Some(found) =
-                            self.find_newest(session, row).inspect_err(|e| self.failed = Some(e.clone()))?
-                        else {
+                        let Some(found) = self.find_newest(session, row)? else {
                             continue;
                         };
                         self.buffer.replace(&table, &self.options.mask, at, found)?;
@@ -378,14 +390,15 @@ impl Cursor {
                 }
             }
             // What was decoded ahead is the newest version as long as nothing was committed since, and this transaction,
-            // which had no lock on the row, has not changed it either.
-            let newest = session.core.views.visible_seq() == self.view.seq && locked == Locked::Newly;
+            // which had no lock on the row, has neither changed it nor taken anything back.
+            let is_same = session.core.views.visible_seq() == self.view.seq && self.undone == session.undone();
+            let newest = is_same && locked == Locked::Newly;
             if newest && session.older_view(self.view).is_none() {
                 session.found_locked = Some(FoundLocked::of(self.table.tree_id(), row));
                 return Ok(at..at + 1);
             }
             let table = self.table.clone();
-            match self.find_newest(session, row).inspect_err(|e| self.failed = Some(e.clone()))? {
+            match self.find_newest(session, row)? {
                 Some(found) => {
                     self.buffer.replace(&table, &self.options.mask, at, found)?;
                     session.found_locked = Some(FoundLocked::of(table.tree_id(), row));
@@ -470,10 +483,10 @@ impl Cursor {
         let state = self.table.rows_under(view)?;
         let private = session.private_of(&self.table)?;
         let read = |view| MergeRead::new(state.clone(), private.clone(), view, from, &session.parker);
-        self.view = view;
-        self.read = Some(read(view)?);
         let older = session.older_view(view).filter(|_| self.options.lock.is_some());
-        self.expected = older.map(|view| read(view).map(Ids::new)).transpose()?;
+        let expected = older.map(|view| read(view).map(Ids::new)).transpose()?;
+        (self.read, self.expected, self.view) = (Some(read(view)?), expected, view);
+        self.undone = session.undone();
         (self.span, self.came_to) = (None, None);
         self.buffer.clear();
         self.ahead = 0;
@@ -570,6 +583,11 @@ impl Cursor {
         self.pass_expected(None)?;
         Ok(rows)
     }
+}
+
+/// Is it why a row could not be waited for? The next call tries that again.
+fn is_of_waiting(e: &Error) -> bool {
+    matches!(e, Error::WouldBlock | Error::LockTimeout | Error::Deadlock | Error::Interrupted)
 }
 
 /// Takes the next of the span's rows, `most` at most, up to one that `txn` has overtaken: the span goes on behind that.

@@ -395,7 +395,7 @@ impl IndexCursor {
     /// The next rows; empty at the end. A locking cursor gives one at a time.
     ///
     /// # Errors
-    /// As for [`Cursor::next_batch`](crate::Cursor::next_batch); a cursor that is sought again goes on.
+    /// Those of [`Cursor::next_batch`](crate::Cursor::next_batch). Whatever it was is given again until the cursor is sought anew.
     pub fn next_batch(&mut self, session: &mut Session) -> Result<IndexBatch<'_>> {
         session.core.check_own(&self.table)?;
         if let Some(failed) = &self.failed {

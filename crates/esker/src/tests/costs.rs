@@ -121,3 +121,19 @@ fn the_cache_is_looked_through_once_much_of_it_is_gone() {
     assert_eq!(swept::take(), 1);
     assert_eq!(e.core.cache.queued(), 0, "places of what is gone");
 }
+
+/// Runs that are written and merged away unread leave no place in a queue either.
+#[test]
+fn runs_that_nobody_reads_leave_nothing_in_the_cache() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, small()).unwrap();
+    let (t, _) = table(&e);
+    let before = e.core.cache.indexes.queued();
+    assert!(before as u64 >= RUNS);
+    e.optimize(&t, &mut |_, _| true).unwrap();
+    let trees = t.trees();
+    let left = trees.rows.snapshot().runs.len() + trees.keys[0].snapshot().runs.len();
+    assert!(left <= 4, "{left} runs");
+    e.core.cache.sweep();
+    assert!(e.core.cache.indexes.queued() <= 2 * left, "{} places", e.core.cache.indexes.queued());
+}

@@ -184,6 +184,11 @@ impl Txn {
         self.view_by_read = true;
     }
 
+    /// How many of its changes were undone.
+    pub(crate) fn undone(&self) -> u64 {
+        self.undone
+    }
+
     /// How much it has changed: rows, and entries of indexes; what was undone, too.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {

@@ -1,6 +1,8 @@
 use super::*;
 use crate::tests::hooks;
-use crate::tests::support::{begun, engine, fill_and_commit, insert_seven, locking, packed};
+use crate::tests::support::{
+    begun, engine, fill_and_commit, insert_seven, locking, number, open_with, options, packed,
+};
 use crate::Engine;
 
 /// What a locking scan gives.
@@ -75,6 +77,60 @@ fn rows_up_to_an_error(cursor: &mut Cursor, session: &mut Session) -> Vec<u64> {
         }
     }
     rows
+}
+
+/// Behind a block that could not be read no row is given, though the next block can be.
+#[test]
+fn a_scan_that_could_not_read_gives_its_error_again() {
+    let disk = esker_io::SimDisk::new(1);
+    let small = || crate::Options { block_bytes: 1 << 10, ..options() };
+    {
+        let e = open_with(&disk, small()).unwrap();
+        e.create_table("t", &number()).unwrap();
+        fill_and_commit(&e, &e.open_table("t").unwrap(), 3000);
+        e.checkpoint().unwrap();
+        e.close().unwrap();
+    }
+    let plain = || ScanOptions { mask: ColumnMask::all(1), ..ScanOptions::default() };
+    for options in [plain(), locking()] {
+        let e = open_with(&disk, small()).unwrap();
+        let table = e.open_table("t").unwrap();
+        let mut s = begun(&e, false);
+        let mut cursor = s.scan(&table, options).unwrap();
+        assert!(!cursor.next_batch(&mut s).unwrap().ids.is_empty());
+        disk.fail_read_once(disk.read_count() + 2, esker_io::IoKind::Failed);
+        let mut given = 0;
+        let first = loop {
+            match cursor.next_batch(&mut s) {
+                Ok(batch) if batch.ids.is_empty() => panic!("nothing failed"),
+                Ok(batch) => given += batch.ids.len(),
+                Err(e) => break e,
+            }
+        };
+        assert!(given < 2900, "{given}");
+        let again = cursor.next_batch(&mut s).map(|batch| batch.ids.len());
+        assert!(matches!(&again, Err(e) if e.to_string() == first.to_string()), "{first}, then {again:?}");
+        disk.clear_plans();
+        drop((cursor, s, table));
+        e.close().unwrap();
+    }
+}
+
+/// What the own transaction has taken back while a row was waited for is not there, though it was read ahead.
+#[test]
+fn rows_that_were_read_ahead_and_taken_back_are_not_given() {
+    let (engine, table) = engine();
+    fill_and_commit(&engine, &table, 2);
+    let mut other = begun(&engine, false);
+    other.update_row(&table, RowId(2), &packed(&table, 9)).unwrap();
+    let mut s = begun(&engine, false);
+    s.set_lock_wait(std::time::Duration::ZERO, true);
+    insert_seven(&mut s, &table);
+    let mut cursor = s.scan(&table, locking()).unwrap();
+    assert_eq!(rows_up_to_an_error(&mut cursor, &mut s), [1]);
+    s.rollback_statement();
+    other.rollback().unwrap();
+    assert_eq!(rows_of(cursor, &mut s).unwrap(), [2]);
 }
 
 /// A transaction under snapshot isolation that has seen rows 1 to 5; then somebody else commits `change`.

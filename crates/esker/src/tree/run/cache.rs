@@ -293,9 +293,10 @@ impl BlockCache {
         self.gone.fetch_add(entries, Ordering::Relaxed);
     }
 
-    /// Drops the queue entries of runs and indexes that are gone, once they are many: each entry is looked at, and all who bring
-    /// blocks wait.
+    /// Drops the queue entries of runs and indexes that are gone; of blocks, which are many, once much of the queues is gone: each entry
+    /// is looked at, and all who bring blocks wait.
     pub(crate) fn sweep(&self) {
+        self.indexes.sweep();
         let mut queues = self.queues.lock();
         if self.gone.load(Ordering::Relaxed) * GONE_SHARE <= queues.main.len() + queues.small.len() {
             return;
@@ -306,8 +307,6 @@ impl BlockCache {
         queues.main.retain(|r| r.of.strong_count() > 0);
         queues.small.retain(|r| r.of.strong_count() > 0);
         queues.small_bytes = queues.small.iter().map(|r| r.bytes).sum();
-        drop(queues);
-        self.indexes.sweep();
     }
 }
 

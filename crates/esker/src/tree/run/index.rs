@@ -330,6 +330,12 @@ impl Indexes {
         self.queue.lock().retain(|holder| holder.strong_count() > 0);
     }
 
+    /// How many entries the queue has.
+    #[cfg(test)]
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.lock().len()
+    }
+
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
