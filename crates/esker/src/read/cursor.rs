@@ -255,6 +255,10 @@ impl Cursor {
     /// order.
     fn follow(&mut self, session: &Session) -> Result<()> {
         let (Some(read), Some(row)) = (&self.read, self.came_to) else { return Ok(()) };
+        // Without a lock: so it is nearly always.
+        if read.state().is_newest_edit() {
+            return Ok(());
+        }
         let has_written = session.current.open().is_some_and(|txn| txn.in_table(&self.table).is_some());
         if !self.table.tree().has_newer_than(read.state()) || has_written || session.check_kept(self.view).is_err() {
             return Ok(());

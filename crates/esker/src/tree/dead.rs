@@ -33,6 +33,8 @@ pub(crate) struct DeadKeys<K: Stored> {
     in_memory: AtomicU64,
     in_runs: Mutex<Option<Arc<DeadRange<K>>>>,
     pub(super) looks: Looks<K>,
+    /// The number of the edit that made the newest state.
+    pub(super) newest_edit: AtomicU64,
     /// Whose states these are.
     pub(super) tree: OnceLock<Weak<Tree<K>>>,
 }
@@ -43,6 +45,7 @@ impl<K: Stored> Default for DeadKeys<K> {
             in_memory: AtomicU64::new(0),
             in_runs: Mutex::new(&order::TREE_DEAD_IN_RUNS, None),
             looks: Looks::default(),
+            newest_edit: AtomicU64::new(0),
             tree: OnceLock::new(),
         }
     }

@@ -11,6 +11,7 @@ use crate::tree::stored::Stored;
 use crate::tree::{RangeMark, RunHandle};
 use crate::Result;
 use esker_format::{Lsn, TxnId};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// What the memtables of a tree take.
@@ -146,6 +147,11 @@ impl<K: Stored> TreeState<K> {
         self.edits
     }
 
+    /// Has the tree not been edited since? Takes no lock.
+    pub(crate) fn is_newest_edit(&self) -> bool {
+        self.told.newest_edit.load(Ordering::Relaxed) == self.edits
+    }
+
     /// The runs whose bounds hold `key`.
     pub(crate) fn runs_at<'a, 'k>(
         &'a self,
@@ -190,6 +196,7 @@ impl<K: Stored> TreeState<K> {
     /// Brings what is derived from runs and marks up to date with them.
     pub(super) fn settle(&mut self) {
         self.edits += 1;
+        self.told.newest_edit.store(self.edits, Ordering::Relaxed);
         self.first_mark = crate::tree::marks::sort(&mut self.marks);
         self.was_marked |= !self.marks.is_empty();
         self.levels = OnceLock::new();

@@ -78,6 +78,9 @@ impl IndexCursor {
     /// [`Cursor::follow`](crate::Cursor).
     fn behind_newer(&self, session: &Session) -> Option<Vec<u8>> {
         let (last, read) = (self.last.as_ref()?, self.entries.as_ref()?.state()?);
+        if read.is_newest_edit() {
+            return None;
+        }
         let has_written = session.current.open().is_some_and(|txn| txn.in_table(&self.table).is_some());
         let tree = self.tree().ok()?;
         if !tree.has_newer_than(read) || has_written || session.check_kept(self.view).is_err() {
