@@ -8,7 +8,8 @@ use crate::core::Core;
 use crate::engine::Threads;
 use crate::lock::{Parker, WaitHooks, WaitPolicy};
 use crate::read::buffer::SpareBuffer;
-use crate::tree::Found;
+use crate::tree::stored::Stored;
+use crate::tree::{Found, Tree, TreeState};
 use crate::txn::activity::Presence;
 use crate::txn::decisions::Decision;
 use crate::txn::open::{BeginOptions, Isolation, Savepoint, Txn};
@@ -324,6 +325,19 @@ impl Session {
         Err(Error::InvalidArgument(
             "the cursor is of a statement or transaction that has ended: open another one".into(),
         ))
+    }
+
+    /// Can who reads a state of a tree of this table go on in a newer one, under this view? Not where the own transaction has written in
+    /// the table: its changes would show in another order.
+    pub(crate) fn can_follow<K: Stored>(
+        &self,
+        table: &Arc<Table>,
+        tree: &Tree<K>,
+        state: &Arc<TreeState<K>>,
+        view: View,
+    ) -> bool {
+        let has_written = self.current.open().is_some_and(|txn| txn.in_table(table).is_some());
+        tree.has_newer_than(state) && !has_written && self.check_kept(view).is_ok()
     }
 
     /// The view of a read that locks: everything committed by now. The session's slot keeps it from being purged.

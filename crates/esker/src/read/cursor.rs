@@ -251,16 +251,14 @@ impl Cursor {
     }
 
     /// Goes on in the newest state of the tree, under the same view: memtables and runs that only the state has which was read so far
-    /// go then, however long the scan takes. Not where the reader's own transaction has written, whose changes would show in another
-    /// order.
+    /// go then, however long the scan takes.
     fn follow(&mut self, session: &Session) -> Result<()> {
         let (Some(read), Some(row)) = (&self.read, self.came_to) else { return Ok(()) };
         // Without a lock: so it is nearly always.
         if read.state().is_newest_edit() {
             return Ok(());
         }
-        let has_written = session.current.open().is_some_and(|txn| txn.in_table(&self.table).is_some());
-        if !self.table.tree().has_newer_than(read.state()) || has_written || session.check_kept(self.view).is_err() {
+        if !session.can_follow(&self.table, &self.table.tree(), read.state(), self.view) {
             return Ok(());
         }
         // What was emptied meanwhile is read to its end.
@@ -382,9 +380,7 @@ impl Cursor {
                     if session.core.views.visible_seq() != self.view.seq {
                         // The last committed version, which may be newer than what was read ahead.
                         let table = self.table.clone();
-                        let Some(found) = self.find_newest(session, row)? else {
-                            continue;
-                        };
+                        let Some(found) = self.find_newest(session, row)? else { continue };
                         self.buffer.replace(&table, &self.options.mask, at, found)?;
                     }
                     self.semi_consistent = true;

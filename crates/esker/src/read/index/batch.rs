@@ -81,9 +81,8 @@ impl IndexCursor {
         if read.is_newest_edit() {
             return None;
         }
-        let has_written = session.current.open().is_some_and(|txn| txn.in_table(&self.table).is_some());
         let tree = self.tree().ok()?;
-        if !tree.has_newer_than(read) || has_written || session.check_kept(self.view).is_err() {
+        if !session.can_follow(&self.table, &tree, read, self.view) {
             return None;
         }
         self.table.readable(&*tree).ok()?;
