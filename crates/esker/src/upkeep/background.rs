@@ -524,7 +524,15 @@ pub(crate) fn settle_all(core: &Core) -> Result<()> {
     for (table, tree) in core.trees() {
         with_tree!(tree, tree => {
             flush::tree(core, &table, &tree)?;
-            while merge::once(core, &table, &tree)? {}
+            loop {
+                match merge::once(core, &table, &tree) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    // Dropped or emptied meanwhile.
+                    Err(Error::Interrupted) if !table.still_has(tree.id) => break,
+                    Err(e) => return Err(e),
+                }
+            }
         });
     }
     checkpoint::write(core)

@@ -44,6 +44,14 @@ pub(crate) fn trees(core: &Core, trees: &Trees) {
     trees.all().for_each(|any| with_tree!(any, gone => tree(core, &gone)));
 }
 
+/// After an edit that gave a tree something: one that was emptied before it has not met that. One that its table has given up
+/// and that is not emptied yet keeps all until it is: that it is given up may not be durable.
+pub(crate) fn what_came_late<K: Stored>(core: &Core, gone: &Tree<K>) {
+    if gone.snapshot().is_discarded {
+        tree(core, gone);
+    }
+}
+
 /// As [`trees`], of one.
 pub(crate) fn tree<K: Stored>(core: &Core, tree: &Tree<K>) {
     let first_lsn = core.wal.end_lsn();

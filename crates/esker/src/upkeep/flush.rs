@@ -154,9 +154,7 @@ impl<'a, K: Stored> Flush<'a, K> {
         count(Counter::FlushBytes, bytes);
         count(Counter::FlushSyncs, syncs as u64);
         count(Counter::FlushUs, self.core.host.now().saturating_sub(began).as_micros() as u64);
-        if !self.table.still_has(self.tree.id) {
-            discard::tree(self.core, self.tree);
-        }
+        discard::what_came_late(self.core, self.tree);
         Ok(())
     }
 

@@ -291,7 +291,11 @@ impl<'a, K: Stored> Merging<'a, K> {
         count(Counter::VersionsSettled, outcome.settled);
         let reached = outcome.reached.clone();
         // A step that cannot be logged would be made again and again.
-        self.replace(&step.inputs, outcome).inspect_err(|_| set_aside())?;
+        self.replace(&step.inputs, outcome).inspect_err(|e| {
+            if !matches!(e, Error::Interrupted) {
+                set_aside();
+            }
+        })?;
         tree.merge_health.succeeded(0);
         Ok(reached)
     }
@@ -318,34 +322,36 @@ impl<'a, K: Stored> Merging<'a, K> {
         let fresh: Vec<RunHandle<K>> = made.runs.into_iter().map(RunHandle::committed).chain(made.left).collect();
         let is_old = |h: &RunHandle<K>| old.iter().any(|o| o.is(h));
         let is_new = |run: &Arc<Run<K>>| !old.iter().any(|o| Arc::ptr_eq(&o.run, run));
+        #[cfg(test)]
+        crate::tests::hooks::reached("a merge is about to be logged");
         // No checkpoint between record and state: its manifest would name the old runs and its position pass the record.
         let _no_checkpoint = core.manifest.lock();
-        if self.table.still_has(tree.id) {
-            let state = tree.snapshot();
-            // A file that leaves takes all its parts: those that stay join again.
-            let stay = state.runs.iter().filter(|h| !is_new(&h.run) && !is_old(h));
-            let files: BTreeSet<FileId> = old.iter().map(|h| h.run.file_id).collect();
-            let edit = Record::TreeEdit {
-                tree: tree.id,
-                add: fresh.iter().chain(stay).map(|h| run_entry(h, h.seq)).collect(),
-                remove: files.into_iter().collect(),
-                flushed_to: state.flushed_to,
-            };
-            let mut bytes = Vec::new();
-            edit.encode(&mut bytes);
-            let appended = match core.wal.append(&bytes) {
-                Ok(appended) => appended,
-                Err(e) => {
-                    // Nothing names the new runs.
-                    discard::runs(core, fresh.into_iter().map(|h| h.run).filter(is_new).collect());
-                    return Err(e.into());
-                }
-            };
-            // Durable before the old files go.
-            core.wal.wait_durable(appended.end)?;
-        }
+        let state = tree.snapshot();
+        // A file that leaves takes all its parts: those that stay join again.
+        let stay = state.runs.iter().filter(|h| !is_new(&h.run) && !is_old(h));
+        let files: BTreeSet<FileId> = old.iter().map(|h| h.run.file_id).collect();
+        let edit = Record::TreeEdit {
+            tree: tree.id,
+            add: fresh.iter().chain(stay).map(|h| run_entry(h, h.seq)).collect(),
+            remove: files.into_iter().collect(),
+            flushed_to: state.flushed_to,
+        };
+        let mut bytes = Vec::new();
+        edit.encode(&mut bytes);
+        // Of a tree that its table has given up nothing is logged: it stays as it is, and goes when that is durable.
+        let is_there = if self.table.still_has(tree.id) { Ok(()) } else { Err(Error::Interrupted) };
+        let appended = match is_there.and_then(|()| Ok(core.wal.append(&bytes)?)) {
+            Ok(appended) => appended,
+            Err(e) => {
+                // Nothing names the new runs.
+                discard::runs(core, fresh.into_iter().map(|h| h.run).filter(is_new).collect());
+                return Err(e);
+            }
+        };
+        // Durable before the old files go.
+        core.wal.wait_durable(appended.end)?;
         #[cfg(test)]
-        tests::before_the_state_changes();
+        crate::tests::hooks::reached("a merge is logged, and the tree as it was");
         let parts = fresh.iter().filter(|h| !is_new(&h.run)).count();
         count(Counter::RunsNarrowed, parts as u64);
         let gone = tree.edit(|s| {
@@ -358,10 +364,7 @@ impl<'a, K: Stored> Merging<'a, K> {
         // What a merge makes of sequences is nothing that was written.
         tree.rest.pass(&tree.snapshot());
         discard::runs(core, gone);
-        // After the edit: a DROP TABLE that came before it has not met the new runs.
-        if !self.table.still_has(tree.id) {
-            discard::tree(core, tree);
-        }
+        discard::what_came_late(core, tree);
         Ok(())
     }
 }

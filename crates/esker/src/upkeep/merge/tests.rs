@@ -18,11 +18,10 @@ use esker_format::{BlockEntry, CommitSeq, RowId, VersionTag};
 use esker_io::{AccessHint, Disk, IoKind, OpenMode, SimDisk};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{mpsc, Arc, Mutex};
 use std::time::Duration;
 
 thread_local! {
-    static BEFORE_THE_STATE_CHANGES: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     static BEHIND_THE_HORIZON: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
@@ -36,13 +35,6 @@ pub(super) fn behind_the_horizon() {
 /// Has it run so in this thread's next merge.
 pub(super) fn at_the_next_horizon(work: impl FnOnce() + 'static) {
     BEHIND_THE_HORIZON.with(|w| *w.borrow_mut() = Some(Box::new(work)));
-}
-
-/// Runs what a test wants to happen between a merge's durable edit and its change of the tree.
-pub(super) fn before_the_state_changes() {
-    if let Some(work) = BEFORE_THE_STATE_CHANGES.with(|w| w.borrow_mut().take()) {
-        work();
-    }
 }
 
 /// A table of `runs` runs that beg to be merged: each holds new versions of the same rows.
@@ -98,7 +90,7 @@ fn a_table_dropped_while_it_is_merged_leaves_no_file() {
     let t = table_of_runs(&e, 3);
     let other = e.clone();
     let drop_it = move || other.drop_table("t").unwrap();
-    BEFORE_THE_STATE_CHANGES.with(|w| *w.borrow_mut() = Some(Box::new(drop_it)));
+    hooks::at("a merge is logged, and the tree as it was", drop_it);
     assert!(merge::once(&e.core, &t, &t.tree()).unwrap());
     drop(t);
     assert_eq!(run_files(&disk), Vec::<String>::new());
@@ -136,6 +128,59 @@ fn a_table_whose_emptying_is_not_durable_keeps_its_files() {
         assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
     }
     assert!(kept > 0);
+}
+
+/// The same while its emptying waits for the log, and a flush or a merge of the trees of before comes to its end.
+#[test]
+fn a_table_whose_emptying_waits_for_the_log_keeps_its_files() {
+    let places = ["a merge is about to be logged", "a merge is logged, and the tree as it was"];
+    for place in [None, Some(places[0]), Some(places[1])] {
+        let disk = SimDisk::new(1);
+        let e = open(&disk, options());
+        let t = table_of_runs(&e, 3);
+        checkpoint::write(&e.core).unwrap();
+        commit_rows(&mut e.session(), &t, 1);
+        let before = run_files(&disk);
+        let (ready, is_ready) = mpsc::channel();
+        let (go, goes) = mpsc::channel();
+        let (other, table, tree) = (e.clone(), t.clone(), t.tree());
+        let upkeep = std::thread::spawn(move || {
+            let wait = move || {
+                ready.send(()).unwrap();
+                goes.recv().unwrap();
+            };
+            match place {
+                None => {
+                    wait();
+                    flush::tree(&other.core, &table, &tree).unwrap();
+                }
+                Some(place) => {
+                    hooks::at(place, wait);
+                    let _ = merge::once(&other.core, &table, &tree);
+                    assert!(hooks::all_done());
+                }
+            }
+        });
+        is_ready.recv().unwrap();
+        let left = Arc::new(Mutex::new(None));
+        let (killed, still) = (left.clone(), disk.clone());
+        hooks::at("a table is made anew, and not durably so", move || {
+            go.send(()).unwrap();
+            upkeep.join().unwrap();
+            // A merge that is logged has others in their place.
+            let (now, is_logged) = (run_files(&still), place == Some(places[1]));
+            assert!(is_logged || before.iter().all(|file| now.contains(file)), "{place:?}: {before:?}, then {now:?}");
+            *killed.lock().unwrap() = Some(still.after_kill());
+        });
+        e.truncate_table("t").unwrap();
+        assert!(hooks::all_done());
+        drop(t);
+        assert_eq!(run_files(&disk), Vec::<String>::new(), "{place:?}");
+        let e = open(&left.lock().unwrap().take().unwrap(), options());
+        let t = e.open_table("t").unwrap();
+        assert_eq!(rows_of(&e, &t), 2001, "{place:?}");
+        assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
+    }
 }
 
 #[test]
