@@ -68,6 +68,8 @@ public:
   bool was_semi_consistent_read() override { return semi_read_; }
   void try_semi_consistent_read(bool yes) override;
   void unlock_row() override;
+  /** A partition: the row that was read last, and waited in the server's queue, is the current one. */
+  void return_record_by_parent() override;
   int calculate_checksum() override;
 
   /* handler_index.cc: reading by keys */
@@ -249,6 +251,8 @@ private:
   uint32 image_bytes_= 0;
   /* Row that was read or written last. */
   uint64_t row_id_= 0;
+  /* Of a partition the row that was read last, if others were written since: it may wait in the server's queue. */
+  uint64_t queued_= 0;
   /* A scan begins behind this row. */
   uint64_t scan_behind_= 0;
   /* The server checks some of the keys by reading, after each write: no row may wait in the stage. */

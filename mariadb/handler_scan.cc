@@ -86,6 +86,7 @@ void ha_esker::end_cursors()
   if (!layout_.has_blobs())
     close_ended();
   batch_.clear();
+  queued_= 0;
   columns_stale_= refetch_= semi_read_= other_statement_= may_pass_= false;
 }
 
@@ -188,6 +189,7 @@ void ha_esker::let_go_of_passed()
 int ha_esker::next_slow(uchar *buf)
 {
   const uint8_t *image= nullptr;
+  queued_= 0;
   if (unlikely(may_pass_))
     let_go_of_passed();
   if (semi_read_)
@@ -365,6 +367,16 @@ void ha_esker::position(const uchar *)
   ESKER_CALLED();
   /* Big-endian: compares as bytes do. */
   mi_int8store(ref, row_id_);
+}
+
+/*
+  A partitioned table that is read in the order of a key reads one row ahead of each partition, and sorts them. What is written into a
+  partition meanwhile, a row that moves there, or what is left of one behind a portion of time, is not the row that waits.
+*/
+void ha_esker::return_record_by_parent()
+{
+  if (queued_)
+    row_id_= queued_;
 }
 
 void ha_esker::unlock_row()

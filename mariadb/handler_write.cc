@@ -69,6 +69,8 @@ int ha_esker::insert(const uchar *buf)
   if (unlikely(layout_.keeps_virtual()))
     if ((error= compute_virtual(buf)))
       return error;
+  if (index_cursor_ && !queued_)
+    queued_= row_id_;
   EsStatus status;
   {
     const Work work(handler_stats, s);

@@ -115,8 +115,9 @@ pub struct Session {
     has_inserted: bool,
     pub(crate) parker: Arc<Parker>,
     pub(crate) wait: WaitPolicy,
-    /// The lock that was granted last, if it was not held before.
-    fresh_lock: Option<(TreeId, RowId)>,
+    /// Of each tree the lock that was granted last in this statement, if it was not held before: a server may come back to a row after it
+    /// has read others of other partitions or tables.
+    fresh_locks: Vec<(TreeId, RowId)>,
     /// The row that was read last in this statement, under its lock: it is there, as long as nothing was written since.
     pub(crate) found_locked: Option<FoundLocked>,
     /// The rows that the statement is about to delete.
@@ -183,7 +184,7 @@ impl Session {
             in_statement: false,
             has_inserted: false,
             parker: Parker::new(),
-            fresh_lock: None,
+            fresh_locks: Vec::new(),
             found_locked: None,
             all_locked: None,
             counts_alone: Vec::new(),
@@ -240,7 +241,8 @@ impl Session {
         let txn = again.unwrap_or_else(|| Box::new(Txn::new(TxnState::new(id), isolation, options)));
         self.presence.began(&txn.state.locks, isolation, &*self.core.host);
         self.current = Current::Open(txn);
-        self.statement = Savepoint::default();
+        self.statement.clear();
+        self.fresh_locks.clear();
     }
 
     /// Is there a transaction, prepared ones included?
@@ -351,7 +353,12 @@ impl Session {
     /// lock see none of them before they are committed.
     pub fn begin_statement(&mut self) {
         (self.statement_view, self.all_locked) = (None, None);
-        self.statement = self.savepoint();
+        self.fresh_locks.clear();
+        self.put_deferred();
+        match self.current.open() {
+            Some(txn) => txn.point_in(&mut self.statement),
+            None => self.statement.clear(),
+        }
         self.tell_work();
         self.tell_activity(true);
         (self.in_statement, self.has_inserted) = (true, false);
@@ -369,6 +376,9 @@ impl Session {
         self.statement_view = None;
         self.tell_work();
         self.tell_activity(false);
+        if self.current.open().is_some_and(|txn| !txn.is_at(&self.statement)) {
+            self.tell_redo();
+        }
         if self.current.open().is_none_or(|t| t.isolation == Isolation::ReadCommitted || t.view.is_none()) {
             self.view_slot.clear();
         }
@@ -413,6 +423,7 @@ impl Session {
         if let Current::Open(txn) = &mut self.current {
             txn.rollback_to(&self.core, point);
         }
+        self.tell_redo();
     }
 
     /// Takes a lock on a row, waiting as set by [`set_lock_wait`](Self::set_lock_wait).
@@ -427,7 +438,13 @@ impl Session {
         self.found_locked = None;
         let outcome = self.core.locks.lock(&owner, &self.parker, tree, row, mode, wait, &*self.hooks);
         let outcome = outcome.map_err(|e| self.lock_failed(e))?;
-        self.fresh_lock = (outcome == crate::lock::LockOutcome::Granted).then_some((tree, row));
+        let is_fresh = outcome == crate::lock::LockOutcome::Granted;
+        match self.fresh_locks.iter().rposition(|lock| lock.0 == tree) {
+            Some(at) if is_fresh => self.fresh_locks[at].1 = row,
+            Some(at) => drop(self.fresh_locks.swap_remove(at)),
+            None if is_fresh => self.fresh_locks.push((tree, row)),
+            None => {}
+        }
         Ok(outcome)
     }
 
@@ -455,9 +472,8 @@ impl Session {
     /// Does nothing if the transaction had that lock before: it may have written the row.
     pub fn unlock_row(&mut self, table: &Table, row: RowId) {
         let tree = table.tree_id();
-        if self.fresh_lock.take_if(|lock| *lock == (tree, row)).is_none() {
-            return;
-        }
+        let Some(at) = self.fresh_locks.iter().rposition(|lock| *lock == (tree, row)) else { return };
+        self.fresh_locks.swap_remove(at);
         if let Some(state) = self.current.state() {
             self.core.locks.unlock_row(&state.locks, tree, row);
         }

@@ -393,15 +393,19 @@ impl Session {
     /// locked: so it goes on until the newest view has none there. Some may have been there and be gone: what is locked, and a mark
     /// deletes, reaches over all that the view could know, since of a key that several rows had a mark deletes all versions or none.
     fn lock_newest(&mut self, table: &Arc<Table>, waits_for: Inserters) -> Result<AllLocked> {
-        let tree = table.tree();
+        let (changed, tree) = (table.changed_seq(), table.tree());
+        let me = self.txn_mut()?.state.id;
+        if waits_for == Inserters::Once {
+            // First without the lock: who changes a row that he has just inserted would wait for it, and none would go on.
+            self.wait_for_inserters(tree.id, me)?;
+        }
+        #[cfg(test)]
+        crate::tests::hooks::reached("all rows are about to be locked");
         let mut locked = self.lock_range(&tree)?;
         #[cfg(test)]
         crate::tests::hooks::reached("all rows are locked");
-        let me = self.txn_mut()?.state.id;
         if waits_for == Inserters::Once {
-            for inserter in self.core.writers.inserters(tree.id, me) {
-                self.wait_for_inserter(tree.id, &inserter)?;
-            }
+            self.wait_for_inserters(tree.id, me)?;
         }
         loop {
             let view = self.latest_view()?;
@@ -412,9 +416,14 @@ impl Session {
             }
             if !has_more {
                 let ordinal = self.txn_mut()?.next_ordinal;
-                return Ok(AllLocked { txn: me, tree: tree.id, up_to: locked, as_of: view.seq, ordinal });
+                return Ok(AllLocked { txn: me, tree: tree.id, changed, up_to: locked, as_of: view.seq, ordinal });
             }
         }
+    }
+
+    fn wait_for_inserters(&mut self, tree: TreeId, me: TxnId) -> Result<()> {
+        let inserters = self.core.writers.inserters(tree, me);
+        inserters.iter().try_for_each(|inserter| self.wait_for_inserter(tree, inserter))
     }
 
     /// Locks every row below the next row id, which is returned.
@@ -436,11 +445,14 @@ impl Session {
         let SessionParts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         self.seal_for_read(table)?;
-        let now = (self.txn_mut()?.state.id, table.tree_id(), self.txn_mut()?.next_ordinal);
+        let txn = self.txn_mut()?;
+        // An index that was added since has entries that are newer than what was locked.
+        let now = (txn.state.id, table.tree_id(), txn.tables[at].changed, txn.next_ordinal);
         // Nor may anything that was committed later have come to look older, as what every view sees may.
         let kept = self.view_slot.oldest();
-        let is_still =
-            |all: &AllLocked| (all.txn, all.tree, all.ordinal) == now && kept.is_some_and(|seq| seq <= all.as_of);
+        let is_still = |all: &AllLocked| {
+            (all.txn, all.tree, all.changed, all.ordinal) == now && kept.is_some_and(|seq| seq <= all.as_of)
+        };
         let AllLocked { up_to, as_of, .. } = match self.all_locked.take().filter(is_still) {
             Some(all) => all,
             None => self.lock_newest(table, Inserters::Never)?,
@@ -451,10 +463,11 @@ impl Session {
         let ordinal = txn.take_ordinal();
         Record::RangeDelete { txn: txn.state.id, ordinal, table: table.id, up_to, as_of }.encode(&mut txn.marks_redo);
         let mark = RangeMark::own(txn.state.clone(), ordinal, up_to, as_of);
-        for tree in table.trees().all() {
+        let tree_txn = &mut txn.tables[at];
+        // Those that it ends in, whatever the table has by now.
+        for tree in tree_txn.trees.all() {
             with_tree!(tree, tree => tree.edit(|state| state.marks.push(mark.clone())));
         }
-        let tree_txn = &mut txn.tables[at];
         tree_txn.marks += 1;
         txn.deleted_at_once += rows.saturating_sub(1);
         count(Counter::RowsDeleted, rows);
@@ -494,6 +507,8 @@ pub(crate) struct AllLocked {
     /// Who has locked them, until it ends.
     txn: TxnId,
     tree: TreeId,
+    /// The table's then, see [`TableTxn::changed`](crate::txn::open::TableTxn::changed).
+    changed: CommitSeq,
     up_to: RowId,
     as_of: CommitSeq,
     /// The transaction's next one: what it writes from there on is not among them.

@@ -189,6 +189,8 @@ impl<'a> Restoring<'a> {
             Record::RangeDelete { ordinal, table, up_to, as_of, .. } => {
                 let Some((table, _)) = self.trees.values().find(|(t, _)| t.id == table) else { return Ok(()) };
                 self.touched.add(table);
+                // Its locks reach so far: nobody's new row is to lie among them.
+                table.tree().row_seen(RowId(up_to.0.saturating_sub(1)));
                 let mark = RangeMark::own(state, ordinal, up_to, as_of);
                 for tree in table.trees().all() {
                     with_tree!(tree, tree => tree.edit(|s| s.marks.push(mark.clone())));

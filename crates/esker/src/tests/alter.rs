@@ -444,3 +444,43 @@ fn temporary_tables_are_refused() {
     e.create_table("t", &TableDef { temporary: true, ..def() }).unwrap();
     assert!(matches!(alter(&e, &e.open_table("t").unwrap(), &[]), Err(Error::Unsupported(_))));
 }
+
+/// Entries of an index that comes between are newer than all that was locked: the rows that a mark deletes are those of by then.
+#[test]
+fn all_rows_that_were_locked_before_an_index_came_are_deleted_with_their_entries() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, small());
+    let (t, rows) = filled(&e, 200);
+    let mut s = e.session();
+    s.begin(Isolation::ReadCommitted, BeginOptions::default());
+    assert_eq!(s.lock_all(&t).unwrap(), rows);
+    alter(&e, &t, &[keep(0, "by_a"), add("by_text", false, &[TEXT])]).unwrap();
+    s.delete_all(&t).unwrap();
+    s.commit().unwrap();
+    assert_eq!(t.stats().rows, 0);
+    assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
+    drop((t, s, e));
+    let e = open(&disk.after_kill(), small());
+    assert!(e.check(&e.open_table("t").unwrap(), &mut |_, _| true).unwrap().damages.is_empty());
+}
+
+#[test]
+fn a_deletion_of_all_rows_marks_no_index_that_comes_meanwhile() {
+    let e = open(&SimDisk::new(1), small());
+    let (t, rows) = filled(&e, 200);
+    let mut s = e.session();
+    s.begin(Isolation::ReadCommitted, BeginOptions::default());
+    let (other, table) = (e.clone(), t.clone());
+    crate::tests::hooks::at("all rows are locked", move || {
+        alter(&other, &table, &[keep(0, "by_a"), add("by_text", false, &[TEXT])]).unwrap();
+    });
+    s.delete_all(&t).unwrap();
+    assert!(crate::tests::hooks::all_done());
+    assert!(matches!(s.commit(), Err(Error::TableChanged(_))));
+    s.rollback().unwrap();
+    assert!(t
+        .trees()
+        .all()
+        .all(|tree| crate::catalog::table::with_tree!(tree, tree => tree.snapshot().marks.is_empty())));
+    is_sound(&e, &["by_a", "by_text"], rows);
+}

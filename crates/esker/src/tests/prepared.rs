@@ -431,3 +431,28 @@ fn a_table_is_not_emptied_over_what_was_prepared_a_moment_ago() {
     e.truncate_table("t").unwrap();
     assert_eq!(count(&e, "t"), 0);
 }
+
+/// Ids that were handed out and never used lie below what a deletion of all rows locks: no new row gets one of them.
+#[test]
+fn new_rows_are_not_among_those_that_a_prepared_deletion_of_all_has_locked() {
+    let (disk, e, t, mut s, _) = with_rows(10);
+    begin(&mut s);
+    for n in 0..1000 {
+        insert(&mut s, &t, n).unwrap();
+    }
+    s.rollback().unwrap();
+    begin(&mut s);
+    s.delete_all(&t).unwrap();
+    s.prepare(b"all").unwrap();
+    drop((t, s, e));
+    let e = open_with(&disk.after_kill(), soon_runs()).unwrap();
+    let (t, mut s) = (e.open_table("t").unwrap(), e.session());
+    s.set_lock_wait(std::time::Duration::ZERO, true);
+    begin(&mut s);
+    let id = insert(&mut s, &t, 1).unwrap();
+    // SAFETY: an image of this table.
+    unsafe { s.update_image(&t, id, image(&t, 2).as_ptr()) }.unwrap();
+    s.commit().unwrap();
+    assert!(e.commit_xid(b"all").unwrap());
+    assert_eq!(s.count_rows(&t).unwrap(), 1);
+}

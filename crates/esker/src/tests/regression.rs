@@ -139,6 +139,39 @@ fn unlocking_an_upgrade_keeps_the_shared_lock() {
     assert!(o.delete(&t, id).is_err(), "the shared lock of the statement before is gone");
 }
 
+/// A server that reads several partitions, or joins, comes back to a row that it did not want after it has locked one of another.
+#[test]
+fn a_row_is_unlocked_though_one_of_another_table_was_locked_since() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk).unwrap();
+    let tables = ["a", "b"].map(|name| {
+        e.create_table(name, &wide()).unwrap();
+        e.open_table(name).unwrap()
+    });
+    let (mut s, mut o) = (e.session(), e.session());
+    begin(&mut s);
+    let ids = tables.each_ref().map(|t| [0, 1].map(|n| insert_wide(&mut s, t, n, 1)));
+    s.commit().unwrap();
+    begin(&mut s);
+    s.begin_statement();
+    let mask = ColumnMask::all(2);
+    let locking = || ScanOptions { mask: mask.clone(), lock: Some(LockMode::Exclusive), ..ScanOptions::default() };
+    let mut scans = tables.each_ref().map(|t| s.scan(t, locking()).unwrap());
+    for _ in 0..2 {
+        scans.iter_mut().for_each(|scan| assert_eq!(scan.next_batch(&mut s).unwrap().ids.len(), 1));
+        for (t, ids) in tables.iter().zip(ids) {
+            // Of each table the row that it locked last, and no other one.
+            s.unlock_row(t, ids[0]);
+        }
+    }
+    o.set_lock_wait(Duration::ZERO, true);
+    begin(&mut o);
+    for (t, ids) in tables.iter().zip(ids) {
+        o.delete(t, ids[0]).unwrap();
+        assert!(o.delete(t, ids[1]).is_err(), "what was wanted is unlocked");
+    }
+}
+
 #[test]
 fn an_xid_is_prepared_once() {
     let disk = SimDisk::new(1);

@@ -177,6 +177,77 @@ fn a_state_from_before_a_commit_does_not_say_that_a_key_is_free() {
     }
 }
 
+/// The same of one that has an older version of the key, of the same commit, elsewhere.
+#[test]
+fn a_state_from_before_a_commit_tells_no_older_version_of_the_same_transaction() {
+    for puts_again in [true, false] {
+        let (e, t) = table(small());
+        let id = committed(&e, &t);
+        let mut other = begin(&e);
+        other.delete(&t, id).unwrap();
+        let first = (!puts_again).then(|| insert(&mut other, &t, KEY).unwrap());
+        // Large from here on.
+        for n in 0..60 {
+            insert(&mut other, &t, 1000 + n).unwrap();
+        }
+        match first {
+            None => insert(&mut other, &t, KEY).map(|_| ()),
+            Some(id) => other.delete(&t, id),
+        }
+        .unwrap();
+        let (tree, me) = (t.trees().keys[0].clone(), begin(&e).txn_id().unwrap());
+        let before = tree.snapshot();
+        assert_eq!(before.privates.len(), 1);
+        other.commit().unwrap();
+        // SAFETY: an image of this table's layout.
+        let (key, _) = unsafe { t.key_prefix(0, image(&row(KEY)).as_ptr(), usize::MAX) }.unwrap();
+        let find = |state| standing(state, &key, me, None, NotIn::default()).unwrap();
+        let (old, now) = (find(&before), find(&tree.snapshot()));
+        assert!(matches!(old, Standing::Pending(..)), "puts again {puts_again}: {old:?}, then {now:?}");
+        assert_eq!(matches!(now, Standing::Taken(..)), puts_again, "{now:?}");
+    }
+}
+
+/// A row that is deleted with all others is pending as long as that may be undone, and then gone: at no moment taken.
+#[test]
+fn a_key_whose_row_a_deletion_of_all_takes_meanwhile_is_not_taken() {
+    let (e, t) = table(small());
+    committed(&e, &t);
+    let mut deleter = begin(&e);
+    deleter.delete_all(&t).unwrap();
+    let mut s = begin(&e);
+    hooks::at("what stands at a key is found", move || deleter.commit().unwrap());
+    insert(&mut s, &t, KEY).unwrap();
+    assert!(hooks::all_done());
+    s.commit().unwrap();
+    is_sound(&e, &t, 1);
+}
+
+/// Who deletes all rows waits for who has inserted some, and locks none of them before.
+#[test]
+fn a_deletion_of_all_rows_keeps_no_inserter_from_its_own_rows() {
+    let (e, t) = threaded();
+    committed(&e, &t);
+    let mut inserter = begin(&e);
+    let id = insert(&mut inserter, &t, 1).unwrap();
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        let deletes = scope.spawn(|| {
+            let mut s = begin(&e);
+            s.set_lock_wait(LONG, false);
+            s.set_wait_hooks(Box::new(Tell(tell)));
+            let rows = s.lock_all(&t).unwrap();
+            s.delete_all(&t).and_then(|()| s.commit()).map(|()| rows)
+        });
+        told.recv().unwrap();
+        // SAFETY: an image of this table's layout.
+        unsafe { inserter.update_image(&t, id, image(&row(2)).as_ptr()) }.unwrap();
+        inserter.commit().unwrap();
+        assert_eq!(deletes.join().unwrap().unwrap(), 2);
+    });
+    is_sound(&e, &t, 0);
+}
+
 /// After the key is reserved its other owner goes on: whatever it does, it is found, or has ended.
 #[test]
 fn what_moves_while_a_key_is_looked_for_is_found() {

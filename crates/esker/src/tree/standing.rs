@@ -8,7 +8,7 @@ use crate::tree::key::ByBytes;
 use crate::tree::memtable::{Memtable, Node};
 use crate::tree::private::{Newest, Private};
 use crate::tree::stored::{split_value, Stored};
-use crate::tree::{find_but, Found, LeftOut, RunHandle, TreeState};
+use crate::tree::{find_but, Found, LeftOut, RangeMark, RunHandle, TreeState};
 use crate::txn::state::TxnState;
 use crate::version::{VersionOrder, View, ABORTED, ACTIVE};
 use crate::Result;
@@ -53,7 +53,7 @@ struct InPrivates<'a> {
     /// The asker's own memtable, to be searched with the others.
     own: Option<&'a Arc<Memtable<ByBytes>>>,
     /// The newest change of one that has committed: in a run, or in the shared memtable, too, but in a state from after that.
-    missed: Option<(CommitSeq, Standing)>,
+    missed: Option<(VersionOrder, Standing)>,
 }
 
 /// What stands at `key`, as `me` finds it, whose own `view` is told for a key that no two rows have in any view. `not_in`: it
@@ -92,11 +92,16 @@ pub(crate) fn standing(
     if !is_somewhere {
         return Ok(Standing::FREE);
     }
+    // Before it is looked for what they delete: who has committed by then has deleted it.
+    let deletes = |m: &&RangeMark| m.owner.as_ref().is_some_and(|o| o.id != me && o.status() == ACTIVE);
+    let deleting: Vec<_> = state.marks.iter().filter(deletes).collect();
     let found = find_but(state, own, key, View::newest(me), left)?;
+    #[cfg(test)]
+    crate::tests::hooks::reached("what stands at a key is found");
     match missed {
-        // Who waits for it looks at a newer state at once.
-        Some((seq, pending)) if found.as_ref().is_none_or(|(order, _)| order.seq < seq) => Ok(pending),
-        _ => what_is_found(state, key, (me, view), left, found),
+        // Who waits for it looks at a newer state at once. Of the same transaction there may be an older version where it is found.
+        Some((newest, pending)) if found.as_ref().is_none_or(|(order, _)| *order < newest) => Ok(pending),
+        _ => what_is_found((state, &deleting), key, (me, view), left, found),
     }
 }
 
@@ -121,14 +126,15 @@ fn in_privates<'a>(
         if status == ACTIVE {
             return Err(pending);
         }
-        missed = missed.into_iter().chain([(CommitSeq(status), pending)]).max_by_key(|(seq, _)| *seq);
+        let order = VersionOrder::new(CommitSeq(status), ordinal);
+        missed = missed.into_iter().chain([(order, pending)]).max_by_key(|(order, _)| *order);
     }
     Ok(InPrivates { own, missed })
 }
 
-/// What the newest version of the key means that has ended, or is the asker's own.
+/// What the newest version of the key means that has ended, or is the asker's own. `deleting`: marks of others that had not ended.
 fn what_is_found(
-    state: &TreeState<ByBytes>,
+    (state, deleting): (&TreeState<ByBytes>, &[&RangeMark]),
     key: &[u8],
     (me, view): (TxnId, Option<CommitSeq>),
     left: LeftOut,
@@ -147,8 +153,8 @@ fn what_is_found(
         Some((order, Found::Mem(_, value))) => (split_value(value).0, order),
         Some((order, Found::Block(_, _, block, at))) => (ByBytes::row(&block, at), order),
     };
-    let pending = state.marks.iter().find_map(|mark| {
-        let owner = mark.owner.as_ref().filter(|o| o.id != me && o.status() == ACTIVE)?;
+    let pending = deleting.iter().find_map(|mark| {
+        let owner = mark.owner.as_ref()?;
         let deletes = row < mark.up_to && order.seq <= mark.as_of && !owner.aborted().contains(mark.ordinal);
         deletes.then_some(Standing::Pending(owner.id, mark.ordinal, row))
     });

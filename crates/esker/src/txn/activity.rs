@@ -280,11 +280,16 @@ impl Session {
         let Some(txn) = self.current.open() else { return };
         let activity = &txn.state.locks.activity;
         activity.set_changes(txn.changes());
-        let redo_bytes = txn.redo_bytes() as u64;
-        activity.redo_bytes.store(redo_bytes, Ordering::Relaxed);
-        self.presence.redo.are(redo_bytes);
-        self.presence.gathered.are(if txn.large.is_some() { txn.gathered_bytes() } else { 0 });
         activity.idle_since_us.store(if in_statement { 0 } else { now_us(&*self.core.host) }, Ordering::Relaxed);
+        self.presence.gathered.are(if txn.large.is_some() { txn.gathered_bytes() } else { 0 });
+    }
+
+    /// Tells how much redo the transaction has by now: all its tables are looked at.
+    pub(crate) fn tell_redo(&self) {
+        let Some(txn) = self.current.open() else { return };
+        let redo_bytes = txn.redo_bytes() as u64;
+        txn.state.locks.activity.redo_bytes.store(redo_bytes, Ordering::Relaxed);
+        self.presence.redo.are(redo_bytes);
     }
 }
 

@@ -52,6 +52,15 @@ pub struct Savepoint {
     tables: Vec<SavedTable>,
 }
 
+impl Savepoint {
+    /// Before anything was written, as by default; its memory stays.
+    pub(crate) fn clear(&mut self) {
+        let mut tables = std::mem::take(&mut self.tables);
+        tables.clear();
+        *self = Savepoint { tables, ..Savepoint::default() };
+    }
+}
+
 impl Default for Savepoint {
     /// Before anything was written.
     fn default() -> Self {
@@ -291,20 +300,30 @@ impl Txn {
 
     /// This point of it.
     pub(crate) fn savepoint(&self) -> Savepoint {
-        let saved = |t: &TableTxn| SavedTable {
-            own: t.own,
-            rows: t.rows.redo.point(),
-            keys: t.keys.iter().map(|k| k.redo.point()).collect(),
-            changed: t.changed,
-        };
-        Savepoint {
-            txn: Some(self.state.id),
-            ordinal: self.next_ordinal,
-            undone: self.undone,
-            small_bytes: self.small_bytes,
-            marks_redo: self.marks_redo.len(),
-            tables: self.tables.iter().map(saved).collect(),
+        let mut point = Savepoint::default();
+        self.point_in(&mut point);
+        point
+    }
+
+    /// The same in the place of another one, of which nothing is needed any more but its memory: each statement has one.
+    pub(crate) fn point_in(&self, point: &mut Savepoint) {
+        if self.is_at(point) {
+            return;
         }
+        (point.txn, point.ordinal, point.undone) = (Some(self.state.id), self.next_ordinal, self.undone);
+        (point.small_bytes, point.marks_redo) = (self.small_bytes, self.marks_redo.len());
+        point.tables.resize_with(self.tables.len(), SavedTable::default);
+        for (saved, t) in point.tables.iter_mut().zip(&self.tables) {
+            (saved.own, saved.rows, saved.changed) = (t.own, t.rows.redo.point(), t.changed);
+            saved.keys.clear();
+            saved.keys.extend(t.keys.iter().map(|k| k.redo.point()));
+        }
+    }
+
+    /// Has it neither written nor undone anything since `point`, which is one of its own? What it has begun to write in since counts
+    /// for nothing there.
+    pub(crate) fn is_at(&self, point: &Savepoint) -> bool {
+        point.txn == Some(self.state.id) && (point.ordinal, point.undone) == (self.next_ordinal, self.undone)
     }
 
     /// Has anything changed since `point`?

@@ -7,6 +7,8 @@ use crate::tests::tables::{
 use crate::upkeep::{checkpoint, flush, merge};
 use crate::*;
 use esker_io::{IoKind, SimDisk};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 fn empty(s: &mut Session, t: &Arc<Table>) {
     begin(s);
@@ -203,13 +205,19 @@ fn keys_of_rows_that_went_while_a_mark_waited_are_free() {
         let e = open(&SimDisk::new(1), options());
         e.create_table("t", &def()).unwrap();
         let t = e.open_table("t").unwrap();
-        let (mut x, mut d) = (e.session(), e.session());
-        begin(&mut x);
-        // Of the row ids that it has taken, some are left.
-        let first: Vec<_> = (1..5).map(|a| write(&mut x, &t, a, None)).collect();
+        let (mut d, begun) = (e.session(), Rc::new(RefCell::new(None)));
+        let (engine, table, inserter) = (e.clone(), t.clone(), begun.clone());
+        let insert_first = move || {
+            let mut x = engine.session();
+            begin(&mut x);
+            // Of the row ids that it has taken, some are left.
+            let first: Vec<_> = (1..5).map(|a| write(&mut x, &table, a, None)).collect();
+            *inserter.borrow_mut() = Some((x, first));
+        };
         let (engine, table) = (e.clone(), t.clone());
-        hooks::at("all rows are locked", move || {
+        let go_on = move || {
             let (e, t) = (engine, table);
+            let (mut x, first) = begun.borrow_mut().take().unwrap();
             let mut y = e.session();
             begin(&mut y);
             let behind = write(&mut y, &t, 100, Some(KEY));
@@ -220,7 +228,9 @@ fn keys_of_rows_that_went_while_a_mark_waited_are_free() {
             assert!(below < behind && first.iter().all(|row| *row < below), "{first:?} {below:?} {behind:?}");
             x.commit().unwrap();
             flush_all(&e, &t);
-        });
+        };
+        hooks::at("all rows are about to be locked", insert_first);
+        hooks::at("all rows are locked", go_on);
         begin(&mut d);
         if counts {
             assert_eq!(d.lock_all(&t).unwrap(), 5);
