@@ -17,6 +17,15 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from eskerlib import env, server  # noqa: E402
 
 
+def is_there(s, engine):
+    """Does the server have the engine?"""
+    c = s.connect()
+    try:
+        return c.one(f"SELECT COUNT(*) FROM information_schema.ENGINES WHERE ENGINE='{engine}' AND SUPPORT<>'NO'") not in (0, "0")
+    finally:
+        c.close()
+
+
 def main():
     args = sys.argv[1:]
     if not args or args[0] not in ("start", "stop", "kill", "status", "client"):
@@ -48,7 +57,10 @@ def main():
             s.start()
         except RuntimeError as e:
             env.fail(str(e))
+        refused = [e for e in engines if e != "NONE" and not is_there(s, e)]
         print(f"{name}: pid {s.pid()}; connect with: mariadb --no-defaults -u root -S {s.socket}")
+        if refused:
+            env.fail(f"it runs without {', '.join(refused)}, since the server refused the plugin:\n" + s.log_tail())
     elif verb == "client":
         if not s.pid():
             env.fail(f"server '{name}' is not running (scripts/server.py start {name})")

@@ -61,6 +61,7 @@ counters! {
     Prepares "prepares" "Transactions prepared",
     DecisionsByOthers "decisions_by_others" "Decisions of commit_ordered that another session had carried out before its own came to it",
     Views "views" "Read views taken",
+    ReadsFollowed "reads_followed" "Times a reader that locks nothing went on in the newest state of what it reads, under its view",
     RowLocks "row_locks" "Row locks taken",
     LockWaits "lock_waits" "Row lock requests that had to wait",
     LockWaitUs "lock_wait_us" "Microseconds spent waiting for row locks",

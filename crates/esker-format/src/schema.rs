@@ -105,23 +105,27 @@ impl Schema {
         self.columns.iter().position(|c| c.name == name)
     }
 
+    /// In words, which of its columns cannot be, if it is one of them that is wrong, or their number.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        if self.columns.is_empty() || self.columns.len() > MAX_COLUMNS {
+            return Some(format!("{} columns, not 1 to {MAX_COLUMNS}", self.columns.len()));
+        }
+        let mut names = std::collections::HashSet::new();
+        self.columns.iter().enumerate().find_map(|(i, column)| match column.name.len() {
+            1..=MAX_NAME_BYTES if names.insert(&column.name) => None,
+            1..=MAX_NAME_BYTES => Some(format!("two columns have the name '{}'", column.name)),
+            bytes => Some(format!("the name of column {} has {bytes} bytes, not 1 to {MAX_NAME_BYTES}", i + 1)),
+        })
+    }
+
     /// The layout of its rows.
     ///
     /// # Errors
     /// No columns, too many, a name that is empty, too long or there twice, or rows that are too long.
     pub fn layout(&self) -> Result<Layout, FormatError> {
-        let bad = |what, found: usize| Err(FormatError::Invalid { what, found: found as u64 });
-        if self.columns.is_empty() || self.columns.len() > MAX_COLUMNS {
-            return bad("count of columns", self.columns.len());
-        }
-        let mut names = std::collections::HashSet::new();
-        for (i, column) in self.columns.iter().enumerate() {
-            if column.name.is_empty() || column.name.len() > MAX_NAME_BYTES {
-                return bad("length of a column's name", column.name.len());
-            }
-            if !names.insert(&column.name) {
-                return bad("column whose name another one has", i);
-            }
+        if self.problem().is_some() {
+            return Err(FormatError::Invalid { what: "count or name of columns", found: self.columns.len() as u64 });
         }
         let head_bytes = self.columns.iter().filter(|c| c.nullable).count().div_ceil(8) as u32;
         let (mut offset, mut nulls, mut columns) = (head_bytes, 0u32, Vec::with_capacity(self.columns.len()));
@@ -236,5 +240,15 @@ mod tests {
         ] {
             assert!(bad.layout().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_problem_names_its_column() {
+        let of = |schema: Schema| schema.problem().unwrap_or_default();
+        assert_eq!(of(Schema::new()), format!("0 columns, not 1 to {MAX_COLUMNS}"));
+        let long = Schema::new().column("a", Type::I64).column(&"x".repeat(256), Type::I64);
+        assert_eq!(of(long), "the name of column 2 has 256 bytes, not 1 to 255");
+        assert_eq!(of(Schema::new().column("a", Type::I64).column("a", Type::I64)), "two columns have the name 'a'");
+        assert_eq!(sample().problem(), None);
     }
 }

@@ -11,6 +11,7 @@ pub struct Must(pub &'static [&'static str]);
 
 /// What every workload reaches that goes on for a while.
 pub const WORK: Must = Must(&[
+    "reads_followed",
     "flushes",
     "merges",
     "merges_for_reads",
@@ -60,6 +61,7 @@ pub const WORK: Must = Must(&[
 
 /// As [`WORK`], of one that is cut.
 pub const CRASHES: Must = Must(&[
+    "reads_followed",
     "flushes",
     "merges",
     "merges_for_reads",

@@ -438,6 +438,15 @@ fn mark(e: &Engine) {
     s.commit().unwrap();
     assert_eq!(scan(&mut old, &t), 2_000);
     old.rollback().unwrap();
+    // A reader behind whose back memtables become runs.
+    begin(&mut s);
+    let mut cursor = s.scan(&t, ScanOptions { mask: ColumnMask::all(2), ..ScanOptions::default() }).unwrap();
+    assert!(!cursor.next_batch(&mut s).unwrap().ids.is_empty());
+    insert(&mut old, &t, 1);
+    e.checkpoint().unwrap();
+    assert!(!cursor.next_batch(&mut s).unwrap().ids.is_empty());
+    drop(cursor);
+    s.commit().unwrap();
 }
 
 /// A load into many tables at once, and what open transactions have when a flush comes.

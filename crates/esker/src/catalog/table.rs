@@ -43,7 +43,10 @@ impl TableDef {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a schema that is none: see [`Schema::layout`].
     pub fn of(schema: &Schema) -> crate::Result<TableDef> {
-        let layout = schema.layout().map_err(|e| crate::Error::InvalidArgument(e.to_string()))?;
+        let layout = schema.layout().map_err(|e| {
+            let why = schema.problem().unwrap_or_else(|| format!("its rows: {e}"));
+            crate::Error::InvalidArgument(format!("a schema that is none: {why}"))
+        })?;
         let mut extra = Vec::new();
         schema.encode(&mut extra);
         let (format, compression) = (RowFormat::Dynamic, Compression::Lz4);

@@ -265,8 +265,7 @@ impl Cursor {
         if self.table.rows_under(self.view).is_err() {
             return Ok(());
         }
-        #[cfg(test)]
-        followed::count();
+        count(Counter::ReadsFollowed, 1);
         self.read_from(session, self.view, RowId(row.0.saturating_add(1)))
     }
 
@@ -643,9 +642,4 @@ impl Ids {
 tally! {
     /// Counts how often this thread's locking scans read what came since they began.
     came
-}
-
-tally! {
-    /// Counts how often this thread's scans went on in a newer state.
-    followed
 }

@@ -8,7 +8,6 @@ use super::{in_memory, take_one, IndexCursor};
 use crate::catalog::table::Table;
 use crate::read::buffer::{Keys, BATCH_BYTES, MOST_ROWS};
 use crate::session::Session;
-use crate::tally::tally;
 use crate::tree::key::ByBytes;
 use crate::tree::merge_read::{BlockSpan, Span};
 use crate::tree::run::{Bytes, Run};
@@ -86,8 +85,7 @@ impl IndexCursor {
             return None;
         }
         self.table.readable(&*tree).ok()?;
-        #[cfg(test)]
-        followed::count();
+        count(Counter::ReadsFollowed, 1);
         Some(last.clone())
     }
 
@@ -260,9 +258,4 @@ impl IndexCursor {
         self.buffer.add_place(&lookup.table, &self.options.mask, row, place)?;
         Ok(true)
     }
-}
-
-tally! {
-    /// Counts how often this thread's index cursors went on in a newer state.
-    followed
 }

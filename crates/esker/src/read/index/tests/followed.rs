@@ -2,9 +2,8 @@
 
 use super::model::{change, entries, Model};
 use super::*;
-use crate::read::cursor::followed as scans;
-use crate::read::index::batch::followed;
 use crate::tests::support::begun;
+use esker_base::counters::{bind, SessionCounters};
 
 /// A reader, and what it has still to give.
 enum Reader {
@@ -81,8 +80,7 @@ fn readers(s: &mut Session, t: &Arc<Table>, model: &Model) -> Vec<Reader> {
 
 #[test]
 fn readers_go_on_in_newer_states_and_see_their_view() {
-    followed::take();
-    scans::take();
+    let (scans, indexes) = (SessionCounters::new(), SessionCounters::new());
     for seed in 0..12 {
         let mut random = fastrand::Rng::with_seed(seed);
         let random = &mut random;
@@ -104,10 +102,13 @@ fn readers_go_on_in_newer_states_and_see_their_view() {
                 e.sim_flush(&t).unwrap();
             }
             while random.u8(0..3) == 0 && e.sim_merge(&t).unwrap() {}
-            open.retain_mut(|reader| reader.goes_on(&mut s, random));
+            open.retain_mut(|reader| {
+                let _bound = bind(if matches!(reader, Reader::Scan(..)) { &scans } else { &indexes });
+                reader.goes_on(&mut s, random)
+            });
         }
     }
-    let (scans, indexes) = (scans::take(), followed::take());
+    let [scans, indexes] = [scans, indexes].map(|counters| counters.get(Counter::ReadsFollowed));
     assert!(scans > 10 && indexes > 500, "{scans} scans and {indexes} index cursors went on in a newer state");
 }
 
