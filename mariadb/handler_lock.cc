@@ -62,7 +62,8 @@ int ha_esker::external_lock(THD *thd, int lock_type)
   /* F_WRLCK of a SELECT is FOR UPDATE. */
   lock_= lock_type == F_WRLCK ? EsLockMode::Exclusive : read_lock_;
   int error= 0;
-  Connection *connection= Connection::enter(thd, &error);
+  /* A sequence's is no session that turns are for, and the server opens it under a lock for which a transaction ahead may wait. */
+  Connection *connection= Connection::enter(thd, &error, !is_sequence());
   connection_= is_sequence() ? nullptr : connection;
   return error;
 }

@@ -122,11 +122,13 @@ void Connection::close(THD *thd)
 namespace
 {
 /* Statements that hold others out by a metadata lock, or read what is there by design, are serializable as they are. */
-bool needs_no_serializability(int command)
+bool needs_no_serializability(const THD *thd)
 {
-  switch (command) {
-  case SQLCOM_ALTER_TABLE:
+  switch (thd_sql_command(thd)) {
   case SQLCOM_CREATE_TABLE:
+    /* A temporary table that is filled by a SELECT ends no transaction. */
+    return !thd->lex->tmp_table() || !thd->lex->first_select_lex()->item_list.elements;
+  case SQLCOM_ALTER_TABLE:
   case SQLCOM_CREATE_INDEX:
   case SQLCOM_DROP_INDEX:
   case SQLCOM_DROP_TABLE:
@@ -149,7 +151,7 @@ bool needs_no_serializability(int command)
 int Connection::begin(THD *thd)
 {
   /* However the statement comes in: external_lock, start_stmt, or neither. */
-  if (thd_tx_isolation(thd) == ISO_SERIALIZABLE && !needs_no_serializability(thd_sql_command(thd)))
+  if (thd_tx_isolation(thd) == ISO_SERIALIZABLE && !needs_no_serializability(thd))
   {
     my_printf_error(ER_NOT_SUPPORTED_YET, "%s does not support the isolation level SERIALIZABLE yet; use REPEATABLE"
                     " READ or READ COMMITTED", MYF(0), product);
@@ -191,12 +193,14 @@ static bool passes_over_rows_ahead(const THD *thd)
   A statement of the binlog, or of a trigger of the replica's, that a worker applies ahead of its turn would choose its rows among
   those of now: there are no gap locks, nor locks on rows that do not match, by which a transaction ahead of it would be found to
   have changed them afterwards. So it begins when its turn comes. So do rows of the binlog, where one that is not there yet would
-  be taken for one that is gone: otherwise that is an error, after which the transaction is run again in its turn.
+  be taken for one that is gone: otherwise that is an error, after which the transaction is run again in its turn. And rows that have
+  triggers: by the time of a trigger's statement the server has locked all tables, and a transaction ahead may wait for one of them.
 */
 static int await_turn(THD *thd)
 {
   wait_for_commit *order= thd->wait_for_commit_ptr;
-  if (!order || (thd->lex->sql_command == SQLCOM_END && !passes_over_rows_ahead(thd)))
+  const bool is_rows= thd->lex->sql_command == SQLCOM_END && !thd->lex->requires_prelocking();
+  if (!order || (is_rows && !passes_over_rows_ahead(thd)))
     return 0;
   return order->wait_for_prior_commit(thd);
 }
@@ -226,10 +230,10 @@ static void keep_others_waiting(THD *thd)
     order->wakeup_blocked= true;
 }
 
-Connection *Connection::enter(THD *thd, int *error)
+Connection *Connection::enter(THD *thd, int *error, bool in_turn)
 {
   Trace::begin_if_wanted(thd);
-  if ((*error= await_turn(thd)))
+  if (in_turn && (*error= await_turn(thd)))
     return nullptr;
   Connection *connection= find(thd);
   if (!connection && !(connection= open(thd, error)))

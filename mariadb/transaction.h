@@ -33,7 +33,7 @@ public:
     Makes sure that a transaction and a statement are open in the engine and that the server knows it takes part in
     both. Null: it failed and *error is the HA_ERR_*; the words have been raised.
   */
-  static Connection *enter(THD *thd, int *error);
+  static Connection *enter(THD *thd, int *error, bool in_turn= true);
 
   /** As enter, but an open statement is left as it is. */
   static Connection *of_statement(THD *thd, int *error)
