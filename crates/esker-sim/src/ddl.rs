@@ -153,6 +153,7 @@ impl Sim {
         let mode = *self.rng.pick(&[FlushMode::EveryCommit, FlushMode::WriteOnly, FlushMode::Lazy]);
         self.note(|| format!("flush mode {mode:?}"));
         self.engine()?.set_flush_mode(mode);
+        self.owes_sync |= [self.mode, mode] != [FlushMode::EveryCommit; 2];
         self.mode = mode;
         Ok(())
     }

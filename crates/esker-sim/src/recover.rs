@@ -72,7 +72,7 @@ impl Sim {
         let state = self.explain(&found)?;
         self.check_blocks()?;
         self.model.restart(state, self.faulty);
-        self.mode = esker::FlushMode::EveryCommit;
+        (self.mode, self.owes_sync) = (esker::FlushMode::EveryCommit, false);
         self.see_recovered_keys()?;
         Ok(Flow::Go)
     }

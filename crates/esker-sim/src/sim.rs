@@ -393,6 +393,8 @@ pub struct Sim {
     pub stats: Stats,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) mode: FlushMode,
+    /// There may be commits of a mode that waits for no sync.
+    pub(crate) owes_sync: bool,
     /// When the engine was opened, or synced what commits did not wait for.
     pub(crate) synced: Duration,
     /// So long were locks waited for, as far as sessions were told.
@@ -480,6 +482,7 @@ impl Sim {
             stats: Stats::default(),
             kinds: kinds(),
             mode: FlushMode::EveryCommit,
+            owes_sync: false,
             synced: Duration::ZERO,
             waited: Cell::default(),
             full_answers: Cell::default(),
@@ -508,7 +511,7 @@ impl Sim {
         let opened = Engine::open(Arc::new(self.disk.clone()), Path::new(FOLDER), self.config.options.clone(), notify);
         match self.judge("open", opened, &[], false)? {
             Answer::Ok(engine) => {
-                self.mode = FlushMode::EveryCommit;
+                (self.mode, self.owes_sync) = (FlushMode::EveryCommit, false);
                 self.synced = self.time.now();
                 self.engine = Some(engine);
                 for _ in 0..self.config.sessions {

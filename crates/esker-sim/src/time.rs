@@ -96,9 +96,10 @@ impl Sim {
     /// Will a round of the log's thread sync what commits did not wait for? Then the next one is due a second later.
     pub(crate) fn syncs_lazily(&mut self) -> bool {
         let now = self.time.now();
-        let due = self.mode != FlushMode::EveryCommit && now - self.synced >= LAZY_SYNC;
+        let is_lazy = self.mode != FlushMode::EveryCommit;
+        let due = (is_lazy || self.owes_sync) && now - self.synced >= LAZY_SYNC;
         if due {
-            self.synced = now;
+            (self.synced, self.owes_sync) = (now, is_lazy);
         }
         due
     }

@@ -38,6 +38,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         if let Some(core) = self.0.upgrade() {
             background::end(&core);
+            background::answer_requests(&core);
         }
     }
 }
@@ -125,10 +126,13 @@ impl Engine {
         // Others may close it, too, and be done before.
         let _held = self.core.hold_folder().ok();
         background::stop(&self.core);
-        let result = match self.core.writable.is_poisoned() || self.core.writable.check_open().is_err() {
-            // What is not durable was never acknowledged: the next start recovers.
-            true => Ok(()),
-            false => flush::all(&self.core),
+        let core = &self.core;
+        let result = match core.writable.is_poisoned() {
+            _ if core.writable.check_open().is_err() => Ok(()),
+            // The next start recovers what is durable.
+            true => background::sync_what_is_owed(core),
+            // First: what is committed stays, whatever cannot be flushed.
+            false => background::sync_all(core).and_then(|()| flush::all(core)),
         };
         self.core.let_go_of_folder();
         result

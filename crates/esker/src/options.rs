@@ -3,7 +3,7 @@
 use crate::host::{Host, Machine};
 use esker_format::{Collations, NoCollations};
 use esker_wal::{FlushMode, SyncMethod};
-use std::sync::atomic::{AtomicU64, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 /// Who does background work.
@@ -113,6 +113,8 @@ impl Default for Options {
 /// What can be set while the engine is open.
 pub(crate) struct Settings {
     flush_mode: AtomicU8,
+    /// There may be commits that nobody synced, of a mode that does not wait for it.
+    owes_sync: AtomicBool,
     memory_limit_bytes: AtomicU64,
     bulk_buffer_bytes: AtomicUsize,
 }
@@ -121,6 +123,7 @@ impl Settings {
     pub(crate) fn of(options: &Options) -> Arc<Self> {
         Arc::new(Settings {
             flush_mode: AtomicU8::new(FlushMode::EveryCommit as u8),
+            owes_sync: AtomicBool::new(false),
             memory_limit_bytes: AtomicU64::new(options.memory_limit_bytes),
             bulk_buffer_bytes: AtomicUsize::new(options.bulk_buffer_bytes),
         })
@@ -135,7 +138,22 @@ impl Settings {
     }
 
     pub(crate) fn set_flush_mode(&self, mode: FlushMode) {
-        self.flush_mode.store(mode as u8, Ordering::Relaxed);
+        let before = self.flush_mode.swap(mode as u8, Ordering::Relaxed);
+        if [before, mode as u8] != [FlushMode::EveryCommit as u8; 2] {
+            self.owes_sync.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Are there commits whose sync nobody waits for, or may there be some of before the mode changed?
+    pub(crate) fn owes_sync(&self) -> bool {
+        self.flush_mode() != FlushMode::EveryCommit || self.owes_sync.load(Ordering::Relaxed)
+    }
+
+    /// The log is about to be synced for them. While the mode lasts there come more.
+    pub(crate) fn pays_sync(&self) {
+        if self.flush_mode() == FlushMode::EveryCommit {
+            self.owes_sync.store(false, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn memory_limit_bytes(&self) -> u64 {

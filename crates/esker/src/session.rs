@@ -28,6 +28,9 @@ use esker_memory::{Account, Charge};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Of so many trees the last lock can be given back: more are not read by turns, and each lock looks for its tree's.
+const MOST_FRESH: usize = 64;
+
 /// How far a session's transaction has come.
 pub(crate) enum Current {
     /// There is none.
@@ -376,7 +379,8 @@ impl Session {
         self.statement_view = None;
         self.tell_work();
         self.tell_activity(false);
-        if self.current.open().is_some_and(|txn| !txn.is_at(&self.statement)) {
+        // Rows that were gathered in bulk have redo only once they are read.
+        if self.current.open().is_some_and(|txn| txn.large.is_some() || !txn.is_at(&self.statement)) {
             self.tell_redo();
         }
         if self.current.open().is_none_or(|t| t.isolation == Isolation::ReadCommitted || t.view.is_none()) {
@@ -442,7 +446,12 @@ impl Session {
         match self.fresh_locks.iter().rposition(|lock| lock.0 == tree) {
             Some(at) if is_fresh => self.fresh_locks[at].1 = row,
             Some(at) => drop(self.fresh_locks.swap_remove(at)),
-            None if is_fresh => self.fresh_locks.push((tree, row)),
+            None if is_fresh => {
+                if self.fresh_locks.len() == MOST_FRESH {
+                    self.fresh_locks.remove(0);
+                }
+                self.fresh_locks.push((tree, row));
+            }
             None => {}
         }
         Ok(outcome)

@@ -395,13 +395,15 @@ impl Session {
     fn lock_newest(&mut self, table: &Arc<Table>, waits_for: Inserters) -> Result<AllLocked> {
         let (changed, tree) = (table.changed_seq(), table.tree());
         let me = self.txn_mut()?.state.id;
+        let mut locked = tree.next_row();
         if waits_for == Inserters::Once {
-            // First without the lock: who changes a row that he has just inserted would wait for it, and none would go on.
+            // First without the lock: who changes a row that he has just inserted would wait for it, and none would go on. Who comes
+            // meanwhile has his rows behind.
             self.wait_for_inserters(tree.id, me)?;
         }
         #[cfg(test)]
         crate::tests::hooks::reached("all rows are about to be locked");
-        let mut locked = self.lock_range(&tree)?;
+        self.lock_range(&tree, locked)?;
         #[cfg(test)]
         crate::tests::hooks::reached("all rows are locked");
         if waits_for == Inserters::Once {
@@ -412,7 +414,8 @@ impl Session {
             let mut behind = MergeRead::new(tree.snapshot(), None, view, locked, &self.parker)?;
             let has_more = !matches!(behind.next()?, Span::End);
             if has_more || tree.next_row() > locked {
-                locked = self.lock_range(&tree)?;
+                locked = tree.next_row();
+                self.lock_range(&tree, locked)?;
             }
             if !has_more {
                 let ordinal = self.txn_mut()?.next_ordinal;
@@ -426,13 +429,11 @@ impl Session {
         inserters.iter().try_for_each(|inserter| self.wait_for_inserter(tree, inserter))
     }
 
-    /// Locks every row below the next row id, which is returned.
-    fn lock_range(&mut self, tree: &crate::tree::Tree) -> Result<RowId> {
-        let up_to = tree.next_row();
+    /// Locks every row below this one.
+    fn lock_range(&mut self, tree: &crate::tree::Tree, up_to: RowId) -> Result<()> {
         let owner = self.locker()?;
         let locked = self.core.locks.lock_range(&owner, &self.parker, tree.id, up_to, self.wait, &*self.hooks);
-        locked.map_err(|e| self.lock_failed(e))?;
-        Ok(up_to)
+        locked.map(drop).map_err(|e| self.lock_failed(e))
     }
 
     /// Deletes all rows as one version: those that [`lock_all`](Self::lock_all) has counted, if nothing was written since; else it

@@ -114,6 +114,29 @@ fn redo_is_bounded() {
     assert_eq!(count(&e, "t"), 250 * 11);
 }
 
+/// Rows that are gathered have none; it comes without any change once somebody reads them.
+#[test]
+fn redo_of_rows_that_were_gathered_is_told() {
+    let e = open(&SimDisk::new(1)).unwrap();
+    e.create_table("t", &wide()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    s.begin_statement();
+    for n in 0..11 {
+        insert_wide(&mut s, &t, n, 60_000);
+    }
+    s.end_statement();
+    let told = |e: &Engine| e.transactions()[0].redo_bytes;
+    let before = told(&e);
+    s.begin_statement();
+    s.count_rows(&t).unwrap();
+    s.end_statement();
+    let redo = s.current.open().unwrap().redo_bytes() as u64;
+    assert!(redo > before, "{redo} bytes of redo, {before} before");
+    assert_eq!(told(&e), redo);
+}
+
 #[test]
 fn unlocking_an_upgrade_keeps_the_shared_lock() {
     let disk = SimDisk::new(1);

@@ -248,6 +248,34 @@ fn a_deletion_of_all_rows_keeps_no_inserter_from_its_own_rows() {
     is_sound(&e, &t, 0);
 }
 
+/// Nor one who comes while it waits for others.
+#[test]
+fn a_deletion_of_all_rows_keeps_no_later_inserter_from_its_own_rows() {
+    let (e, t) = threaded();
+    committed(&e, &t);
+    let (mut first, mut later) = (begin(&e), begin(&e));
+    insert(&mut first, &t, 1).unwrap();
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        let deletes = scope.spawn(|| {
+            let mut s = begin(&e);
+            s.set_lock_wait(LONG, false);
+            s.set_wait_hooks(Box::new(Tell(tell)));
+            let rows = s.lock_all(&t).unwrap();
+            s.delete_all(&t).and_then(|()| s.commit()).map(|()| rows)
+        });
+        told.recv().unwrap();
+        let id = insert(&mut later, &t, 2).unwrap();
+        first.commit().unwrap();
+        told.recv().unwrap();
+        // SAFETY: an image of this table's layout.
+        unsafe { later.update_image(&t, id, image(&row(3)).as_ptr()) }.unwrap();
+        later.commit().unwrap();
+        assert_eq!(deletes.join().unwrap().unwrap(), 3);
+    });
+    is_sound(&e, &t, 0);
+}
+
 /// After the key is reserved its other owner goes on: whatever it does, it is found, or has ended.
 #[test]
 fn what_moves_while_a_key_is_looked_for_is_found() {

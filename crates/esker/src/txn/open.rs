@@ -57,6 +57,7 @@ impl Savepoint {
     pub(crate) fn clear(&mut self) {
         let mut tables = std::mem::take(&mut self.tables);
         tables.clear();
+        tables.shrink_to(FEW_TABLES);
         *self = Savepoint { tables, ..Savepoint::default() };
     }
 }

@@ -186,11 +186,13 @@ pub(crate) fn rollback(core: &Core, xid: &[u8], of: Option<TxnId>) -> Result<boo
         Some(_) => core.writable.check_open()?,
         None => core.writable.check()?,
     }
-    carry_out(core);
+    let commit = lock_commits(core);
     let Some(prepared) = take(core, xid, of) else { return Ok(false) };
     let mut record = Vec::with_capacity(16);
     Record::Rollback { txn: prepared.state.id }.encode(&mut record);
+    // Before another one is prepared under its XID, which a crash would take for this one.
     let appended = core.wal.append_reserved(prepared.credit, &record);
+    drop(commit);
     prepared.state.end(ABORTED);
     core.wal.ended(prepared.who);
     let_go(core, &prepared.state);

@@ -106,6 +106,8 @@ pub(crate) struct Signals {
     log_end: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
     synced: LastTime,
+    /// That the disk is full, and no checkpoint helps.
+    told_full: AtomicBool,
     swept: LastTime,
 }
 
@@ -126,6 +128,7 @@ impl Signals {
             log_end: AtomicU64::new(0),
             threads: Mutex::new(&order::BACKGROUND_THREADS, Vec::new()),
             synced: LastTime::at(now),
+            told_full: AtomicBool::new(false),
             swept: LastTime::at(now),
         }
     }
@@ -273,7 +276,12 @@ fn log_round(core: &Core, errors: &mut u32) {
     core.signals.log_wanted.wait(&*core.host);
     answer_requests(core);
     // Who is answered may have closed the engine.
-    if core.writable.is_poisoned() || core.signals.stopping() {
+    if core.signals.stopping() {
+        return;
+    }
+    if core.writable.is_poisoned() {
+        // By something else, perhaps.
+        let _ = sync_what_is_owed(core);
         return;
     }
     // No pause: commits wait for the next sync.
@@ -283,14 +291,26 @@ fn log_round(core: &Core, errors: &mut u32) {
 /// Segments and space for the log, and the sync of commits that did not wait for one.
 fn keep_log(core: &Core) -> Result<()> {
     let segments = core.wal.prepare_segments().map_err(Error::from);
-    if matches!(segments, Err(Error::DiskFull(_))) {
-        free_space(core);
+    match segments {
+        Err(Error::DiskFull(_)) => free_space(core),
+        _ => core.signals.told_full.store(false, Ordering::Relaxed),
     }
-    let result = segments.and_then(|()| ddl::keep_space_in_need(core));
-    let lazy = core.settings.flush_mode() != crate::FlushMode::EveryCommit;
-    match lazy && core.signals.synced.is_over(SECOND, core.host.now()) {
-        true => sync_all(core).and(result),
+    // Where there is no room for another segment there may be some in the last one.
+    let result = segments.and(ddl::keep_space_in_need(core));
+    match core.settings.owes_sync() && core.signals.synced.is_over(SECOND, core.host.now()) {
+        true => {
+            core.settings.pays_sync();
+            sync_all(core).and(result)
+        }
         false => result,
+    }
+}
+
+/// Makes durable what was committed and is in the log's memory or file alone, where writing has stopped and the log itself is sound.
+pub(crate) fn sync_what_is_owed(core: &Core) -> Result<()> {
+    match core.settings.owes_sync() && core.wal.poisoned().is_none() {
+        true => core.wal.sync_all().map_err(Error::from),
+        false => Ok(()),
     }
 }
 
@@ -411,7 +431,7 @@ pub(crate) fn tell_unread(core: &Core) {
 }
 
 /// Makes all durable that was committed so far, decisions that no session has carried out yet too.
-fn sync_all(core: &Core) -> Result<()> {
+pub(crate) fn sync_all(core: &Core) -> Result<()> {
     prepared::carry_out(core);
     core.wal.sync_all().map_err(Error::from)
 }
@@ -441,7 +461,8 @@ pub(crate) fn answer_requests(core: &Core) {
 fn free_space(core: &Core) {
     core.signals.trash.lock().clear();
     let shortened = checkpoint::write(core);
-    if let Err(e) = shortened {
+    // Once, until there is room again.
+    if let Some(e) = shortened.err().filter(|_| !core.signals.told_full.swap(true, Ordering::Relaxed)) {
         (core.notify)(&format!("no checkpoint on the full disk: {e}"), Level::Warning);
     }
     core.signals.wake();

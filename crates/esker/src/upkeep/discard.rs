@@ -55,11 +55,10 @@ pub(crate) fn what_came_late<K: Stored>(core: &Core, gone: &Tree<K>) {
 /// As [`trees`], of one.
 pub(crate) fn tree<K: Stored>(core: &Core, tree: &Tree<K>) {
     let first_lsn = core.wal.end_lsn();
-    let Ok(fresh) = Memtable::new(first_lsn) else {
-        return;
-    };
+    // Without memory for it the old one goes with the tree.
+    let fresh = Memtable::new(first_lsn).ok();
     let gone = tree.edit(|state| {
-        state.active = fresh;
+        state.active = fresh.unwrap_or_else(|| state.active.clone());
         state.frozen.clear();
         state.marks.clear();
         state.is_discarded = true;

@@ -285,10 +285,7 @@ impl<'a, K: Stored> Merging<'a, K> {
                 return Err(e);
             }
         }
-        count(Counter::Merges, 1);
-        count(Counter::KeyMerges, K::OF_INDEX);
-        count(Counter::MergedBytes, runs.iter().map(|r| r.size_bytes()).sum());
-        count(Counter::VersionsSettled, outcome.settled);
+        let (bytes, settled) = (runs.iter().map(|r| r.size_bytes()).sum(), outcome.settled);
         let reached = outcome.reached.clone();
         // A step that cannot be logged would be made again and again.
         self.replace(&step.inputs, outcome).inspect_err(|e| {
@@ -296,6 +293,10 @@ impl<'a, K: Stored> Merging<'a, K> {
                 set_aside();
             }
         })?;
+        count(Counter::Merges, 1);
+        count(Counter::KeyMerges, K::OF_INDEX);
+        count(Counter::MergedBytes, bytes);
+        count(Counter::VersionsSettled, settled);
         tree.merge_health.succeeded(0);
         Ok(reached)
     }

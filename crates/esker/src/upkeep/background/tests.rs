@@ -91,6 +91,46 @@ fn what_is_decided_is_durable_after_a_second() {
     }
 }
 
+/// A commit that nobody waited for, by which time the mode has changed, writing has stopped, or nothing can be flushed.
+#[test]
+fn what_no_sync_was_waited_for_is_durable_in_the_end() {
+    for what in ["the mode changes", "writing stops", "writing stops, and it is closed", "it is closed on a full disk"]
+    {
+        let (disk, time) = (SimDisk::new(4), SimHost::new());
+        let e = open_with(&disk, Options { host: time.clone(), ..options() }).unwrap();
+        let t = make(&e, "t", &fixed(100));
+        e.set_flush_mode(FlushMode::Lazy);
+        let mut s = e.session();
+        begin(&mut s);
+        insert(&mut s, &t, 1).unwrap();
+        s.commit().unwrap();
+        assert!(e.core.wal.durable_lsn() < e.core.wal.end_lsn());
+        drop((s, t));
+        match what {
+            "the mode changes" => {
+                e.set_flush_mode(FlushMode::EveryCommit);
+                time.pass(SECOND);
+                one_round(&e.core).unwrap();
+            }
+            "it is closed on a full disk" => {
+                disk.capacity(Some(disk.used_bytes()));
+                let closed = e.close();
+                assert!(matches!(closed, Err(Error::DiskFull(_))), "{closed:?}");
+                disk.capacity(None);
+            }
+            _ => {
+                e.core.writable.poison("a fault that is not the log's");
+                match what == "writing stops" {
+                    true => log_round(&e.core, &mut 0),
+                    false => e.close().unwrap(),
+                }
+            }
+        }
+        let after = open(&disk.after_power_cut(1)).unwrap();
+        assert_eq!(count(&after, "t"), 1, "{what}");
+    }
+}
+
 /// A background merge waits for an OPTIMIZE of one table, and all others with it.
 #[test]
 fn merging_waits_for_no_table() {

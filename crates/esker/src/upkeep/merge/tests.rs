@@ -184,6 +184,18 @@ fn a_table_whose_emptying_waits_for_the_log_keeps_its_files() {
 }
 
 #[test]
+fn a_checkpoint_goes_on_where_a_table_is_dropped_meanwhile() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    drop([table_of(&e, "a", 3, 200), table_of(&e, "b", 3, 200)]);
+    let other = e.clone();
+    hooks::at("a merge is about to be logged", move || other.drop_table("a").unwrap());
+    e.checkpoint().unwrap();
+    assert!(hooks::all_done());
+    assert_eq!(e.open_table("b").unwrap().stats().runs, 1);
+}
+
+#[test]
 fn a_merge_of_a_dropped_table_stops_and_its_new_runs_go() {
     let disk = SimDisk::new(1);
     let e = open(&disk, Options { block_bytes: 1 << 10, ..options() });
