@@ -9,6 +9,7 @@
 */
 #include "ha_esker.h"
 #include "errors.h"
+#include "sql_sequence.h"
 
 using namespace shim;
 
@@ -62,8 +63,9 @@ int ha_esker::external_lock(THD *thd, int lock_type)
   /* F_WRLCK of a SELECT is FOR UPDATE. */
   lock_= lock_type == F_WRLCK ? EsLockMode::Exclusive : read_lock_;
   int error= 0;
-  /* A sequence's is no session that turns are for, and the server opens it under a lock for which a transaction ahead may wait. */
-  Connection *connection= Connection::enter(thd, &error, !is_sequence());
+  /* The server opens a sequence under a lock of its own, for which a transaction ahead may wait. */
+  const bool is_opened= !is_sequence() || table->s->sequence->initialized == SEQUENCE::SEQ_READY_TO_USE;
+  Connection *connection= Connection::enter(thd, &error, is_opened);
   connection_= is_sequence() ? nullptr : connection;
   return error;
 }

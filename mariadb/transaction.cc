@@ -127,7 +127,8 @@ bool needs_no_serializability(const THD *thd)
   switch (thd_sql_command(thd)) {
   case SQLCOM_CREATE_TABLE:
     /* A temporary table that is filled by a SELECT ends no transaction. */
-    return !thd->lex->tmp_table() || !thd->lex->first_select_lex()->item_list.elements;
+    return !thd->lex->tmp_table() ||
+           !(thd->lex->first_select_lex()->item_list.elements || thd->lex->first_select_lex()->tvc);
   case SQLCOM_ALTER_TABLE:
   case SQLCOM_CREATE_INDEX:
   case SQLCOM_DROP_INDEX:

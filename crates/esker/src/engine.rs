@@ -38,6 +38,10 @@ impl Drop for Threads {
     fn drop(&mut self) {
         if let Some(core) = self.0.upgrade() {
             background::end(&core);
+            if let Ok(_held) = core.hold_folder() {
+                // Without a close, too: what cannot be synced is told, and stops the log.
+                let _ = background::sync_what_is_owed(&core);
+            }
             background::answer_requests(&core);
         }
     }

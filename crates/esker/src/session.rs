@@ -28,9 +28,6 @@ use esker_memory::{Account, Charge};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of so many trees the last lock can be given back: more are not read by turns, and each lock looks for its tree's.
-const MOST_FRESH: usize = 64;
-
 /// How far a session's transaction has come.
 pub(crate) enum Current {
     /// There is none.
@@ -119,7 +116,7 @@ pub struct Session {
     pub(crate) parker: Arc<Parker>,
     pub(crate) wait: WaitPolicy,
     /// Of each tree the lock that was granted last in this statement, if it was not held before: a server may come back to a row after it
-    /// has read others of other partitions or tables.
+    /// has read others of other partitions or tables. In the order of the trees.
     fresh_locks: Vec<(TreeId, RowId)>,
     /// The row that was read last in this statement, under its lock: it is there, as long as nothing was written since.
     pub(crate) found_locked: Option<FoundLocked>,
@@ -443,16 +440,11 @@ impl Session {
         let outcome = self.core.locks.lock(&owner, &self.parker, tree, row, mode, wait, &*self.hooks);
         let outcome = outcome.map_err(|e| self.lock_failed(e))?;
         let is_fresh = outcome == crate::lock::LockOutcome::Granted;
-        match self.fresh_locks.iter().rposition(|lock| lock.0 == tree) {
-            Some(at) if is_fresh => self.fresh_locks[at].1 = row,
-            Some(at) => drop(self.fresh_locks.swap_remove(at)),
-            None if is_fresh => {
-                if self.fresh_locks.len() == MOST_FRESH {
-                    self.fresh_locks.remove(0);
-                }
-                self.fresh_locks.push((tree, row));
-            }
-            None => {}
+        match self.fresh_locks.binary_search_by_key(&tree, |lock| lock.0) {
+            Ok(at) if is_fresh => self.fresh_locks[at].1 = row,
+            Ok(at) => drop(self.fresh_locks.remove(at)),
+            Err(at) if is_fresh => self.fresh_locks.insert(at, (tree, row)),
+            Err(_) => {}
         }
         Ok(outcome)
     }
@@ -481,8 +473,8 @@ impl Session {
     /// Does nothing if the transaction had that lock before: it may have written the row.
     pub fn unlock_row(&mut self, table: &Table, row: RowId) {
         let tree = table.tree_id();
-        let Some(at) = self.fresh_locks.iter().rposition(|lock| *lock == (tree, row)) else { return };
-        self.fresh_locks.swap_remove(at);
+        let Ok(at) = self.fresh_locks.binary_search(&(tree, row)) else { return };
+        self.fresh_locks.remove(at);
         if let Some(state) = self.current.state() {
             self.core.locks.unlock_row(&state.locks, tree, row);
         }
