@@ -31,7 +31,8 @@ public:
 
   /**
     Makes sure that a transaction and a statement are open in the engine and that the server knows it takes part in
-    both. Null: it failed and *error is the HA_ERR_*; the words have been raised.
+    both. Null: it failed and *error is the HA_ERR_*; the words have been raised. in_turn: a replica's worker waits for its
+    turn first, where its statement needs that.
   */
   static Connection *enter(THD *thd, int *error, bool in_turn= true);
 

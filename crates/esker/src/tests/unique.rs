@@ -223,6 +223,17 @@ fn a_key_whose_row_a_deletion_of_all_takes_meanwhile_is_not_taken() {
     is_sound(&e, &t, 1);
 }
 
+/// Deletes all rows, telling of each wait; how many there were.
+fn all_deleted(e: &Engine, t: &Arc<Table>, tell: Sender<()>) -> Result<u64> {
+    let mut s = begin(e);
+    s.set_lock_wait(LONG, false);
+    s.set_wait_hooks(Box::new(Tell(tell)));
+    let rows = s.lock_all(t)?;
+    s.delete_all(t)?;
+    s.commit()?;
+    Ok(rows)
+}
+
 /// Who deletes all rows waits for who has inserted some, and locks none of them before.
 #[test]
 fn a_deletion_of_all_rows_keeps_no_inserter_from_its_own_rows() {
@@ -232,13 +243,7 @@ fn a_deletion_of_all_rows_keeps_no_inserter_from_its_own_rows() {
     let id = insert(&mut inserter, &t, 1).unwrap();
     let (tell, told) = channel();
     std::thread::scope(|scope| {
-        let deletes = scope.spawn(|| {
-            let mut s = begin(&e);
-            s.set_lock_wait(LONG, false);
-            s.set_wait_hooks(Box::new(Tell(tell)));
-            let rows = s.lock_all(&t).unwrap();
-            s.delete_all(&t).and_then(|()| s.commit()).map(|()| rows)
-        });
+        let deletes = scope.spawn(|| all_deleted(&e, &t, tell));
         told.recv().unwrap();
         // SAFETY: an image of this table's layout.
         unsafe { inserter.update_image(&t, id, image(&row(2)).as_ptr()) }.unwrap();
@@ -257,13 +262,7 @@ fn a_deletion_of_all_rows_keeps_no_later_inserter_from_its_own_rows() {
     insert(&mut first, &t, 1).unwrap();
     let (tell, told) = channel();
     std::thread::scope(|scope| {
-        let deletes = scope.spawn(|| {
-            let mut s = begin(&e);
-            s.set_lock_wait(LONG, false);
-            s.set_wait_hooks(Box::new(Tell(tell)));
-            let rows = s.lock_all(&t).unwrap();
-            s.delete_all(&t).and_then(|()| s.commit()).map(|()| rows)
-        });
+        let deletes = scope.spawn(|| all_deleted(&e, &t, tell));
         told.recv().unwrap();
         let id = insert(&mut later, &t, 2).unwrap();
         first.commit().unwrap();
