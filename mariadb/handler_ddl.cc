@@ -130,16 +130,18 @@ bool ha_esker::fills_left_over(const char *path, const TABLE *form, std::string 
   if (!es_has_table(engine, name->c_str()))
     return false;
   for (const TABLE_LIST *known= ha_thd()->lex->query_tables; known; known= known->next_global)
-    if (known->table && known->table->file->partition_ht() == hton && is_table_of(known->table, *name))
+    if (known->table && is_table_of(known->table, *name))
       return false;
   return true;
 }
 
-/* Is it the engine's name of this table, or of one of its partitions? */
+/* Is it the engine's name of this table, or of one of its partitions? A sequence's handler is the server's, before the engine's. */
 bool ha_esker::is_table_of(const TABLE *table, const std::string &name)
 {
   if (!table->part_info)
-    return static_cast<const ha_esker *>(table->file)->name_ == name;
+    return table->file->storage_ht() == hton && name == table_name(table->s->normalized_path.str);
+  if (table->file->partition_ht() != hton)
+    return false;
   /* They end with a null; the table's partition_info may tell of others by now, that the statement makes. */
   for (handler *const *part= static_cast<ha_partition *>(table->file)->get_child_handlers(); *part; part++)
     if (static_cast<const ha_esker *>(*part)->name_ == name)

@@ -30,6 +30,22 @@ int ha_esker::index_end()
 }
 
 /*
+  A key's part of a TINYTEXT may be longer than the column can be: 64 characters of 4 bytes each, say. The server's own length byte has
+  what is left of that, 0 bytes of 256.
+*/
+static void bound_tiny_blobs(const KEY *info, uint count, const uchar *key, uchar *image)
+{
+  for (const KEY_PART_INFO *part= info->key_part; part < info->key_part + count; key+= part->store_length, part++)
+  {
+    if (!(part->key_part_flag & HA_BLOB_PART) || (part->null_bit && *key) ||
+        static_cast<const Field_blob *>(part->field)->pack_length_no_ptr() != 1)
+      continue;
+    const uint length= uint2korr(key + (part->null_bit ? 1 : 0));
+    image[part->offset]= static_cast<uchar>(length < 255 ? length : 255);
+  }
+}
+
+/*
   A bound at a key of the server's, as a row image in which the columns of its first parts are filled in. `place`: which of
   the two images to use.
 */
@@ -54,6 +70,7 @@ EsKeyBound ha_esker::bound_at(uint index, const uchar *key, key_part_map parts, 
   /* The end of a LIKE may be longer than the column: what is cut off then is no error of the statement's. */
   Check_level_instant_set quiet(ha_thd(), CHECK_FIELD_IGNORE);
   key_restore(image, key, table->key_info + index, calculate_key_len(table, index, key, parts));
+  bound_tiny_blobs(table->key_info + index, count, key, image);
   return bound;
 }
 

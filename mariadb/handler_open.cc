@@ -41,9 +41,9 @@ handler::Table_flags ha_esker::table_flags() const
   /* A locking COUNT(*) has to visit its rows. */
   if (!locks_rows())
     flags|= HA_HAS_RECORDS;
-  /* No gap locks: statements cannot be logged as such. A replica has to take them as they come. */
+  /* No gap locks: statements cannot be logged as such. A replica has to take them as they come; where it may it logs rows of its own. */
   if (const THD *thd= ha_thd())
-    if (thd->slave_thread)
+    if (thd->slave_thread && thd->variables.binlog_format == BINLOG_FORMAT_STMT)
       flags|= HA_BINLOG_STMT_CAPABLE;
   return flags;
 }

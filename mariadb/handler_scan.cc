@@ -13,16 +13,6 @@
 
 using namespace shim;
 
-/*
-  Does the statement read all rows to put a copy in their place? The server takes a failure to drop what was copied for a warning, once
-  the copy has the name.
-*/
-static bool copies_table(THD *thd)
-{
-  const int command= thd_sql_command(thd);
-  return command == SQLCOM_ALTER_TABLE || command == SQLCOM_CREATE_INDEX || command == SQLCOM_DROP_INDEX;
-}
-
 int ha_esker::rnd_init(bool scan)
 {
   ESKER_CALLED();
@@ -35,7 +25,7 @@ int ha_esker::rnd_init(bool scan)
     return error;
   if (likely(!scan || is_sequence() || !copies_table(ha_thd())))
     return 0;
-  /* Before anything is renamed. */
+  /* Before anything is renamed: the server takes a failure to drop what was copied for a warning, once the copy has the name. */
   EsError why;
   const EsStatus status= es_check_copied(table_, &why);
   return status == EsStatus::Ok ? 0 : fail(status, why.text);

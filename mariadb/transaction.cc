@@ -249,6 +249,20 @@ Connection *Connection::enter(THD *thd, int *error, bool in_turn)
   return connection;
 }
 
+bool copies_table(THD *thd)
+{
+  switch (thd_sql_command(thd)) {
+  case SQLCOM_ALTER_TABLE:
+  case SQLCOM_CREATE_INDEX:
+  case SQLCOM_DROP_INDEX:
+  case SQLCOM_OPTIMIZE:
+  case SQLCOM_REPAIR:
+    return true;
+  default:
+    return false;
+  }
+}
+
 namespace
 {
 int close_connection(handlerton *, THD *thd)
@@ -276,18 +290,26 @@ int end_statement(THD *thd, Connection *connection)
   return es_end_statement(connection->session()) == EsStatus::Ok ? 0 : raise_last(thd, connection->session());
 }
 
+/* Has the binlog rows, or a statement, of this transaction? It has none of a database that it leaves out, nor of rows that stay as they are. */
+bool binlog_takes_part(const THD *thd)
+{
+  const Ha_trx_info *of= thd->ha_data[binlog_hton->slot].ha_info;
+  return mysql_bin_log.is_open() && (of[0].is_started() || of[1].is_started());
+}
+
 /*
   A replica's worker commits in the master's order. Where two engines take part (a table here, mysql.gtid_slave_pos in
-  another) and the binlog is open but does not get the transaction (no log_slave_updates), the coordinator of MariaDB
+  another) and the binlog gets nothing of the transaction (no log_slave_updates, say), the coordinator of MariaDB
   10.11 neither waits for the transactions before nor calls commit_ordered (binlog_flush_cache finds nothing to write).
   Then a transaction's position is told, and can be durable, before those ahead of it are committed. So the order is kept
-  here: wait before preparing.
+  here: wait before preparing, and wake nobody before the event group is finished.
 */
 int keep_replicated_order(THD *thd)
 {
   wait_for_commit *order= thd->wait_for_commit_ptr;
-  if (!order || !mysql_bin_log.is_open() || !thd->is_current_stmt_binlog_disabled())
+  if (!order || !opt_bin_log || binlog_takes_part(thd))
     return 0;
+  order->wakeup_blocked= true;
   return order->wait_for_prior_commit(thd);
 }
 
@@ -344,6 +366,17 @@ void commit_ordered(handlerton *, THD *thd, bool)
   connection->ordered= true;
 }
 
+/* The server will say durably that a copy is complete, whatever commits wait for, and from then on its recovery drops the original. */
+static int flush_copy(THD *thd)
+{
+  EsError why;
+  const EsStatus status= es_flush_log(engine, &why);
+  if (status == EsStatus::Ok)
+    return 0;
+  raise(status, why.text);
+  return ha_error(thd, status);
+}
+
 int commit_it(THD *thd, bool all)
 {
   Connection *connection= Connection::find(thd);
@@ -378,7 +411,7 @@ int commit_it(THD *thd, bool all)
   }
   if (!ordered)
     thd_wakeup_subsequent_commits(thd, 0);
-  return 0;
+  return copies_table(thd) ? flush_copy(thd) : 0;
 }
 
 /*

@@ -125,6 +125,9 @@ void init_xa();
 /** The server's transaction id as the engine takes it. */
 EsXid to_es_xid(const XID *xid);
 
+/** Does the statement put a copy in a table's place, which it fills in a transaction of its own? */
+bool copies_table(THD *thd);
+
 /** Is it the end of a transaction, not only of a statement in it? */
 inline bool ends_transaction(const THD *thd, bool all)
 {
