@@ -4,6 +4,7 @@
 //! segment failed; a segment is in the chain only when everything about it is durable; a file whose new name may not be
 //! durable is never written again, only removed.
 
+use crate::replay;
 use crate::seal::SEAL_BIT;
 use crate::segment::{self, Segment};
 use crate::sync::{order, Mutex};
@@ -17,8 +18,10 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A segment made on a full disk has room for at least so many bytes.
-const LEAST_BYTES: u64 = 64 << 10;
+/// Room of the reserve, and what an opening on a full disk wants beside what it asks for.
+const RESERVE_BYTES: u64 = 64 << 10;
+/// With so little it goes on all the same where neither the last segment nor the reserve has more: a table can be dropped.
+const LEAST_BYTES: u64 = 16 << 10;
 
 pub(crate) struct Chain {
     disk: Arc<dyn Disk>,
@@ -33,6 +36,22 @@ struct State {
     next_generation: u32,
     /// The reserve is there, whole.
     reserved: bool,
+}
+
+/// What an opening begins the log's next segment with.
+pub(crate) struct Begin<'a, 'o> {
+    /// Where the segment begins, and where the log ended before.
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+    /// Bytes that it has to have room for, whatever else.
+    pub(crate) asked: u64,
+    /// What syncs it is tried on the file that becomes the segment.
+    pub(crate) trial: &'a mut Trial<'o>,
+}
+
+/// Where a segment that is of use up to `end` may be cut.
+fn kept_to(segment: &Segment, end: u64) -> u64 {
+    sector_up(end).max(segment.first + SECTOR_BYTES)
 }
 
 impl Chain {
@@ -76,31 +95,60 @@ impl Chain {
         self.add_of(first, start, self.capacity(), None)
     }
 
-    /// Makes the segment with which a log that ended at `end` goes on. On a full disk a smaller one does: what is there must
-    /// open, be read, and give space back.
-    /// What syncs it is tried on the file that becomes that segment.
-    pub(crate) fn add_at_opening(&self, first: u64, end: u64, trial: &mut Trial<'_>) -> Result<Arc<Segment>> {
-        let mut capacity = self.capacity();
+    /// Makes the segment with which a log goes on. On a full disk a smaller one than usual does: what is there must open, be read, and
+    /// give space back.
+    pub(crate) fn add_at_opening(&self, begin: &mut Begin<'_, '_>) -> Result<Arc<Segment>> {
+        self.add_down_to(RESERVE_BYTES, begin)
+    }
+
+    fn add_down_to(&self, least: u64, begin: &mut Begin<'_, '_>) -> Result<Arc<Segment>> {
+        // What is left of a sector is in the other ones.
+        let least = least.min(self.capacity()) + begin.asked / SECTOR_BYTES * SECTOR_BYTES;
+        let mut capacity = self.capacity().max(least);
+        if least > self.capacity() {
+            // None of them is long enough.
+            self.drop_spares()?;
+        }
         loop {
-            match self.add_of(first, Some(end), capacity, Some(trial)) {
-                Err(WalError::DiskFull(_)) if capacity > LEAST_BYTES => {
-                    capacity = sector_up(capacity / 4).max(LEAST_BYTES);
-                }
+            match self.add_of(begin.first, Some(begin.end), capacity, Some(begin.trial)) {
+                Err(WalError::DiskFull(_)) if capacity > least => capacity = sector_up(capacity / 4).max(least),
                 made => return made,
             }
         }
     }
 
-    /// As [`add_at_opening`](Self::add_at_opening), and if there is no room at all the reserve becomes that segment.
-    pub(crate) fn add_in_need(&self, first: u64, end: u64, trial: &mut Trial<'_>) -> Result<Arc<Segment>> {
-        let path = segment::reserve_path(&self.dir);
-        match self.add_at_opening(first, end, trial) {
-            Err(WalError::DiskFull(_)) if self.has_whole_reserve(&path)? => {
-                self.state.lock().spares.push(path);
-                self.add_of(first, Some(end), LEAST_BYTES, Some(trial))
+    /// As [`add_at_opening`](Self::add_at_opening), which has found no room. What the last segment has behind the end gives some: all
+    /// that the credits of the last process might have taken. Else the reserve is the segment, or gives its space.
+    pub(crate) fn add_in_need(&self, begin: &mut Begin<'_, '_>) -> Result<Arc<Segment>> {
+        if self.cut(begin.end)? {
+            match self.add_at_opening(begin) {
+                Err(WalError::DiskFull(_)) => {}
+                made => return made,
             }
-            made => made,
         }
+        let path = segment::reserve_path(&self.dir);
+        if self.has_whole_reserve(&path)? {
+            if begin.asked < SECTOR_BYTES {
+                self.state.lock().spares.push(path);
+                return self.add_of(begin.first, Some(begin.end), RESERVE_BYTES, Some(begin.trial));
+            }
+            self.disk.remove(&path)?;
+        }
+        self.add_down_to(LEAST_BYTES, begin)
+    }
+
+    /// Gives back what the last segment has behind `end`, where the log ends; was there anything?
+    fn cut(&self, end: u64) -> Result<bool> {
+        let mut state = self.state.lock();
+        let Some(last) = state.segments.back_mut() else { return Ok(false) };
+        // A frame that was begun there goes on in what it would then miss; the room that was set aside is behind it.
+        let kept = kept_to(last, replay::begun_to(last, end)?);
+        if kept >= last.space_end {
+            return Ok(false);
+        }
+        last.file.set_size(last.offset(kept))?;
+        *last = Arc::new(last.ending_at(kept));
+        Ok(true)
     }
 
     fn has_whole_reserve(&self, path: &Path) -> Result<bool> {
@@ -108,7 +156,7 @@ impl Chain {
             return Ok(false);
         }
         let file = self.disk.open(path, OpenMode::Read, AccessHint::Log)?;
-        Ok(file.size_bytes()? == LEAST_BYTES + SEGMENT_HEADER_BYTES as u64)
+        Ok(file.size_bytes()? == RESERVE_BYTES + SEGMENT_HEADER_BYTES as u64)
     }
 
     /// Makes the reserve if there is none. One caller at a time.
@@ -121,7 +169,7 @@ impl Chain {
         }
         let path = segment::reserve_path(&self.dir);
         if !self.has_whole_reserve(&path)? {
-            segment::create_spare(&*self.disk, &path, LEAST_BYTES)?;
+            segment::create_spare(&*self.disk, &path, RESERVE_BYTES)?;
         }
         self.state.lock().reserved = true;
         Ok(())
@@ -198,7 +246,7 @@ impl Chain {
         let mut state = self.state.lock();
         let ends: Vec<_> = state.segments.iter().skip(1).map(|next| next.start).collect();
         for (segment, end) in state.segments.iter_mut().zip(ends) {
-            let Some(kept) = end.map(|end| sector_up(end).max(segment.first + SECTOR_BYTES)) else { continue };
+            let Some(kept) = end.map(|end| kept_to(segment, end)) else { continue };
             if kept < segment.space_end && segment.file.set_size(segment.offset(kept)).is_ok() {
                 *segment = Arc::new(segment.ending_at(kept));
             }

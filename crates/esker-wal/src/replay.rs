@@ -192,15 +192,27 @@ fn frame_end(header: &[u8], at: u64, tag: u32) -> Option<u64> {
 
 /// Does the frame that begins at `at` in this segment, where the log ends, go on behind it?
 pub(crate) fn goes_on_behind(segment: &Segment, at: u64) -> Result<bool> {
-    let header_end = at.saturating_add(FRAME_HEADER_BYTES as u64);
-    if at < segment.first || header_end > segment.space_end {
-        return Ok(false);
-    }
-    let mut header = [0; FRAME_HEADER_BYTES];
-    segment.file.read_at(&mut header, segment.offset(at))?;
+    let Some(header) = header_at(segment, at)? else { return Ok(false) };
     // One that was taken back is so again: perhaps it was not durably so.
     let goes_on = frame_end(&header, at, segment.tag).is_some_and(|end| end > segment.space_end);
     Ok(goes_on || is_withdrawn(&header, at, segment.tag))
+}
+
+/// Where the frame that was begun at `at` in this segment, where the log ends, was to end; `at` if none was.
+pub(crate) fn begun_to(segment: &Segment, at: u64) -> Result<u64> {
+    let header = header_at(segment, at)?;
+    Ok(header.and_then(|header| frame_end(&header, at, segment.tag)).unwrap_or(at))
+}
+
+/// What there is in place of a frame's header, if there is room for one.
+fn header_at(segment: &Segment, at: u64) -> Result<Option<[u8; FRAME_HEADER_BYTES]>> {
+    let header_end = at.saturating_add(FRAME_HEADER_BYTES as u64);
+    if at < segment.first || header_end > segment.space_end {
+        return Ok(None);
+    }
+    let mut header = [0; FRAME_HEADER_BYTES];
+    segment.file.read_at(&mut header, segment.offset(at))?;
+    Ok(Some(header))
 }
 
 /// Is this the header of a frame at `at` that an opening took back?

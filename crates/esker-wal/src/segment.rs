@@ -3,10 +3,12 @@
 //! A file named `<generation>.wal` always has a durable header: it gets that name only after its header is synced. A
 //! file named `<number>.spare` has no meaning but its size.
 
+use crate::buffer;
+use crate::replay::WITHDRAWN;
 use crate::seal::{padding, parse, Padding, Piece, SEAL_BIT};
-use crate::{Result, WalError, SECTOR_BYTES};
+use crate::{sector_up, Result, WalError, SECTOR_BYTES};
 use esker_base::{count, Counter};
-use esker_format::frame::{SegmentHeader, SEGMENT_HEADER_BYTES};
+use esker_format::frame::{frame_at, SegmentHeader, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 use esker_format::{FolderId, FormatError, Lsn};
 use esker_io::{AccessHint, Disk, File, IoKind, OpenMode};
 use esker_memory::{Account, Region};
@@ -17,6 +19,8 @@ const HEADER: u64 = SEGMENT_HEADER_BYTES as u64;
 /// A segment that starts a log has its start frame right behind the header.
 const HEAD: usize = SEGMENT_HEADER_BYTES + SECTOR_BYTES as usize;
 const ZEROS_BYTES: usize = 64 << 10;
+/// Pieces in which the end of a log is written again when it is opened.
+const KEEP_BYTES: usize = 1 << 20;
 
 pub(crate) struct Segment {
     pub(crate) generation: u32,
@@ -222,4 +226,29 @@ pub(crate) fn make(
         offset: 0,
         reason,
     })
+}
+
+/// Writes what lies from `from` to `end` once more and syncs it. A sync alone is not enough: an earlier one, of a process
+/// that died, may have failed, which leaves bytes that can be read and are not on the medium, and are clean to the
+/// operating system. What was synced keeps its contents: the bytes are the same.
+///
+/// `torn`: the header of a frame that was begun at `end` and goes on in segments that are about to go. It is
+/// [withdrawn](WITHDRAWN), or it would tell the next opening that these are missing.
+pub(crate) fn keep(segment: &Segment, from: u64, end: u64, torn: bool) -> Result<()> {
+    let mut at = from / SECTOR_BYTES * SECTOR_BYTES;
+    let header = end..end + if torn { FRAME_HEADER_BYTES as u64 } else { 0 };
+    let length = header.start + frame_at::LEN as u64..header.start + frame_at::TAG as u64;
+    let end = sector_up(header.end).min(if torn { segment.space_end } else { segment.end });
+    let mut buffer = buffer::region((end.saturating_sub(at) as usize).min(KEEP_BYTES))?;
+    while at < end {
+        let n = buffer.len().min((end - at) as usize);
+        segment.file.read_at(&mut buffer[..n], segment.offset(at))?;
+        let here = |position: u64| position.clamp(at, at + n as u64).wrapping_sub(at) as usize;
+        if torn {
+            buffer[here(length.start)..here(length.end)].fill(WITHDRAWN);
+        }
+        segment.file.write_at(&buffer[..n], segment.offset(at))?;
+        at += n as u64;
+    }
+    segment.file.sync_data().map_err(WalError::from)
 }

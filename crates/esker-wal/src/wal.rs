@@ -6,27 +6,24 @@
 //! alone.
 
 use crate::buffer::{self, LogBuffer, FIRST_BUFFER_BYTES};
-use crate::chain::Chain;
+use crate::chain::{Begin, Chain};
 use crate::group::{Goal, Group};
 use crate::options::{FlushMode, WalOptions};
 use crate::replay::{self, OnFrame, Replayed};
 use crate::seal::SEAL_MAX_BYTES;
-use crate::segment::Segment;
+use crate::segment::{self, Segment};
 use crate::sync::{order, Mutex};
 use crate::tail::{Appended, Tail};
 use crate::trial::{Syncing, Trial};
 use crate::writer::Writer;
-use crate::{frame_space, sector_up, Committer, Result, WalError, SECTOR_BYTES};
+use crate::{frame_space, sector_up, Committer, Result, WalError};
 use esker_base::phase::{CommitPhase, Moment};
 use esker_base::{count, timed, Counter, WaitEvent};
-use esker_format::frame::{frame_at, FRAME_HEADER_BYTES, MAX_PAYLOAD_BYTES};
+use esker_format::frame::MAX_PAYLOAD_BYTES;
 use esker_format::Lsn;
 use esker_io::{Disk, OpenMode};
 use std::path::Path;
 use std::sync::Arc;
-
-/// Pieces in which the end of a log is written again when it is opened.
-const KEEP_BYTES: usize = 1 << 20;
 
 struct Shared {
     options: WalOptions,
@@ -150,7 +147,7 @@ impl Opening {
             let torn = end <= segment.end && replay::goes_on_behind(segment, end)?;
             if torn || (i < used && segment.end > replayed.durable.0) {
                 // Frames that were written and not synced are about to be built upon.
-                keep(segment, replayed.durable.0.max(segment.first).min(end), end.min(segment.end), torn)?;
+                segment::keep(segment, replayed.durable.0.max(segment.first).min(end), end.min(segment.end), torn)?;
             }
         }
         let unused = found.segments.split_off(used);
@@ -168,26 +165,33 @@ impl Opening {
         Ok(Opening { options, chain, replayed })
     }
 
-    /// Continues behind the last frame in a new segment. On a full disk `make_room` may remove what the replay has shown
-    /// to be of no use; if that does not help, the log takes the reserve that it keeps for this.
+    /// Continues behind the last frame in a new segment, with room for `credits` of [`Wal::reserve_commit`], each of up to so many
+    /// bytes: as many as the last process had given out can be had on a full disk, too. There `make_room` may remove what the replay
+    /// has shown to be of no use; if that does not help, the log takes what its last segment has behind its end, and the reserve
+    /// that it keeps for this.
     ///
     /// # Errors
     /// `DiskFull`, and whatever the disk or `make_room` says.
     pub fn begin<E: From<WalError>>(
         self,
+        (credits, payload): (usize, usize),
         make_room: &mut dyn FnMut() -> std::result::Result<(), E>,
     ) -> std::result::Result<Wal, E> {
         let Opening { options, chain, replayed } = self;
         let end = replayed.end.0;
         let first = sector_up(end);
+        let asked = credits as u64 * (checked_bytes(payload)? + SEAL_MAX_BYTES);
         let mut trial = Trial::new(&options);
-        let segment = match chain.add_at_opening(first, end, &mut trial) {
-            Err(WalError::DiskFull(_)) => {
-                make_room()?;
-                chain.add_in_need(first, end, &mut trial)?
-            }
-            made => made?,
-        };
+        let mut begin = Begin { first, end, asked, trial: &mut trial };
+        let mut made = chain.add_at_opening(&mut begin);
+        if matches!(made, Err(WalError::DiskFull(_))) {
+            make_room()?;
+            made = chain.add_at_opening(&mut begin);
+        }
+        if matches!(made, Err(WalError::DiskFull(_))) {
+            made = chain.add_in_need(&mut begin);
+        }
+        let segment = made?;
         chain.shorten();
         let syncing = trial.done.unwrap_or_default();
         let at = first + crate::SECTOR_BYTES;
@@ -221,7 +225,7 @@ impl Wal {
         on_frame: &mut OnFrame<'_, E>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> std::result::Result<Wal, E> {
-        Opening::replay(disk, dir, options, from, on_frame, progress)?.begin(&mut || Ok(()))
+        Opening::replay(disk, dir, options, from, on_frame, progress)?.begin((0, 0), &mut || Ok(()))
     }
 
     /// What opening the log found.
@@ -453,31 +457,6 @@ fn checked_bytes(payload: usize) -> Result<u64> {
         return Err(WalError::TooLong { bytes: payload as u64, max: u64::from(MAX_PAYLOAD_BYTES) });
     }
     Ok(frame_space(payload) as u64)
-}
-
-/// Writes what lies from `from` to `end` once more and syncs it. A sync alone is not enough: an earlier one, of a process
-/// that died, may have failed, which leaves bytes that can be read and are not on the medium, and are clean to the
-/// operating system. What was synced keeps its contents: the bytes are the same.
-///
-/// `torn`: the header of a frame that was begun at `end` and goes on in segments that are about to go. It is
-/// [withdrawn](replay::WITHDRAWN), or it would tell the next opening that these are missing.
-fn keep(segment: &Segment, from: u64, end: u64, torn: bool) -> Result<()> {
-    let mut at = from / SECTOR_BYTES * SECTOR_BYTES;
-    let header = end..end + if torn { FRAME_HEADER_BYTES as u64 } else { 0 };
-    let length = header.start + frame_at::LEN as u64..header.start + frame_at::TAG as u64;
-    let end = sector_up(header.end).min(if torn { segment.space_end } else { segment.end });
-    let mut buffer = buffer::region((end.saturating_sub(at) as usize).min(KEEP_BYTES))?;
-    while at < end {
-        let n = buffer.len().min((end - at) as usize);
-        segment.file.read_at(&mut buffer[..n], segment.offset(at))?;
-        let here = |position: u64| position.clamp(at, at + n as u64).wrapping_sub(at) as usize;
-        if torn {
-            buffer[here(length.start)..here(length.end)].fill(replay::WITHDRAWN);
-        }
-        segment.file.write_at(&buffer[..n], segment.offset(at))?;
-        at += n as u64;
-    }
-    segment.file.sync_data().map_err(WalError::from)
 }
 
 impl Shared {

@@ -5,10 +5,12 @@
 
 mod common;
 
-use common::{disk, frames, open, random, small, small_by, within_two_minutes, Frames, Watch};
+use common::{disk, frames, open, random, small, small_by, within_two_minutes, Frames, Watch, DIR};
 use esker_format::Lsn;
-use esker_io::{IoKind, SimDisk};
-use esker_wal::{Wal, WalError, WalOptions};
+use esker_io::{Disk, IoKind, SimDisk};
+use esker_wal::{Opening, Wal, WalError, WalOptions};
+use std::path::Path;
+use std::sync::Arc;
 
 /// What a life did before it ended.
 #[derive(Default, Clone)]
@@ -308,6 +310,67 @@ fn an_opening_that_was_cut_takes_a_frame_back_that_began_a_segment() {
         }
     }
     assert!(torn > 1, "{torn} torn frames");
+}
+
+/// A disk without a byte left, and a log that had given out so many credits: an opening has room for as many, by what lies behind the
+/// log's end, and by the reserve if that is not enough. A frame that was begun at the end, and would have ended before what is
+/// taken from there, does not miss it, whenever the power goes.
+#[test]
+fn what_was_set_aside_is_there_again_on_a_full_disk() {
+    const CREDITS: usize = 40;
+    let (mut torn, mut cuts, mut by_the_reserve) = (0, 0, 0);
+    for seed in 0..16 {
+        let options =
+            WalOptions { segment_bytes: if seed % 2 == 0 { 256 << 10 } else { 192 << 10 }, create: false, ..small() };
+        let watch = Watch::new(disk(seed));
+        let (wal, _) = open(&watch, WalOptions { create: true, ..options.clone() }, Lsn(1)).unwrap();
+        wal.append(&[1; 100]).unwrap();
+        wal.sync_all().unwrap();
+        wal.keep_reserve().unwrap();
+        watch.disk.capacity(Some(watch.disk.used_bytes()));
+        let credits: Vec<_> = (0..CREDITS).map(|_| wal.reserve_commit(32).unwrap()).collect();
+        assert_eq!(wal.stats().segments, 1);
+        // It begins within a sector.
+        wal.append(&[8; 40]).unwrap();
+        wal.append(&[9; 9000]).unwrap();
+        wal.write_out().unwrap();
+        drop((credits, wal));
+        let after = watch.disk.after_power_cut(seed);
+        let begin = |disk: &SimDisk| {
+            let (watch, mut frames) = (Watch::new(disk.clone()), 0);
+            let mut count = |_, _: &[u8]| {
+                frames += 1;
+                Ok(())
+            };
+            let replayed = Opening::replay::<WalError>(
+                Arc::new(watch),
+                DIR.as_ref(),
+                options.clone(),
+                Lsn(1),
+                &mut count,
+                &mut |_, _| {},
+            );
+            let wal = replayed?.begin::<WalError>((CREDITS, 32), &mut || Ok(()))?;
+            Ok::<_, WalError>((wal, frames))
+        };
+        for operation in 1.. {
+            let disk = after.snapshot();
+            disk.power_cut_at(disk.op_count() + operation);
+            let done = begin(&disk).map(|(wal, frames)| torn += u64::from(wal.replayed().torn && frames == 2)).is_ok();
+            cuts += u64::from(!done);
+            let case = format!("seed {seed}, cut at {operation}");
+            let disk = if done { disk.after_kill() } else { disk.after_power_cut(seed + operation) };
+            let (wal, frames) = begin(&disk).unwrap_or_else(|e| panic!("{case}: {e}"));
+            assert!((1..=3).contains(&frames), "{case}: {frames} frames");
+            let credits = (0..CREDITS).map(|_| wal.reserve_commit(32)).collect::<Result<Vec<_>, _>>();
+            credits.unwrap_or_else(|e| panic!("{case}: {e}"));
+            by_the_reserve += u64::from(!disk.exists(&Path::new(DIR).join("reserve.spare")).unwrap());
+            if done {
+                break;
+            }
+        }
+    }
+    assert!(torn > 3 && cuts > 100 && by_the_reserve > 50, "{torn} torn, {cuts} cut, {by_the_reserve} by the reserve");
 }
 
 /// `there`: how many frames are.

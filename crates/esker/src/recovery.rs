@@ -12,7 +12,6 @@ mod replay;
 mod tree;
 
 use crate::catalog::auto_increment::AutoIncrement;
-use crate::catalog::ddl::{self, Beside};
 use crate::catalog::live_rows::LiveRows;
 use crate::catalog::table::{index_columns, indexes_of, key_shape, key_trees, Table, Trees};
 use crate::core::{Core, CoreParts};
@@ -21,6 +20,7 @@ use crate::tree::key::ByBytes;
 use crate::tree::run::cache::BlockCache;
 use crate::tree::run::file::OpenedFiles;
 use crate::tree::run::folder::RunFolder;
+use crate::txn::commit::DECISION_BYTES;
 use crate::upkeep::manifest::{self, MANIFEST};
 use crate::upkeep::{background, checkpoint};
 use crate::{Error, Result};
@@ -68,10 +68,12 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
         let text = "no whole edit, as a crash leaves it: the state before it and the log count";
         notify(&format!("{}, byte {at}: {why}; {text}", file.display()), Level::Warning);
     }
-    let wal = log.begin(&mut || orphans::remove(&replay, &*disk, &runs_dir).map(drop))?;
+    replay.forget_temporary();
+    // Each of those that are prepared gets the space of its end again.
+    let credits = (replay.prepared.len(), DECISION_BYTES);
+    let wal = log.begin(credits, &mut || orphans::remove(&replay, &*disk, &runs_dir).map(drop))?;
     tell_replayed(&wal, host.now() - started, (!fresh).then_some(&notify));
     tell_syncing(&wal, &notify);
-    replay.forget_temporary();
     replay.prepared.keys().for_each(|txn| replay.ids.txn_seen(*txn));
     let there = orphans::remove(&replay, &*disk, &runs_dir)?;
     let cache = BlockCache::new(&disk, &runs_dir, &options);
@@ -82,7 +84,6 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
         .into_values()
         .map(|t| (t.entry.name.clone(), open_table(t, &runs, &files, &options.collations)))
         .collect();
-    let temporary: Vec<_> = tables.values().filter(|t| t.temporary).map(|t| t.name()).collect();
     let dir = dir.to_owned();
     let core = Core::new(CoreParts {
         disk,
@@ -101,8 +102,6 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
     });
     core.signals.set_replay_from(from);
     background::tell_unread(&core);
-    // Before prepared transactions come back: what they have in a temporary table goes with it.
-    temporary.iter().try_for_each(|name| ddl::drop_table(&core, name, Beside::Others))?;
     prepared::bring_back(&core, prepared, &files)?;
     if generation == 1 {
         checkpoint::write(&core)?;

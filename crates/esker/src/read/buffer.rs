@@ -38,6 +38,10 @@ pub(crate) struct Buffer {
     /// Those of the rows that were given before, until one comes that has its own: whoever is told that there are no more, or of an
     /// error, still has the last row.
     before: Vec<Pin>,
+    /// What is read ahead of its locks may never be given: `before` stays until a row is.
+    pub(crate) reads_ahead: bool,
+    /// A row was given of what is pinned now.
+    given: bool,
     /// Bytes of the blocks that are pinned, as they are read.
     pinned_bytes: usize,
     charge: Option<Charge>,
@@ -148,6 +152,7 @@ impl SpareBuffer {
         }
         buffer.clear();
         buffer.before.clear();
+        buffer.reads_ahead = false;
         buffer.images.clear();
         drop(Self::own(self.0.swap(Box::into_raw(Box::new(buffer)), Ordering::AcqRel)));
     }
@@ -201,9 +206,12 @@ impl Buffer {
         self.keys.clear();
         self.wanted.clear();
         if !self.pins.is_empty() {
-            std::mem::swap(&mut self.pins, &mut self.before);
+            if self.given || !self.reads_ahead {
+                std::mem::swap(&mut self.pins, &mut self.before);
+            }
             self.pins.clear();
         }
+        self.given = false;
         self.pinned_bytes = 0;
         self.direct = None;
         self.together.clear();
@@ -294,8 +302,16 @@ impl Buffer {
         Ok(())
     }
 
+    /// A row that is here is given.
+    pub(crate) fn gives(&mut self) {
+        self.given = true;
+        if self.reads_ahead {
+            self.before.clear();
+        }
+    }
+
     fn push_pin(&mut self, pin: Pin) {
-        if self.pins.is_empty() {
+        if self.pins.is_empty() && !self.reads_ahead {
             self.before.clear();
         }
         if let Pin::Block(_, _, block) = &pin {
@@ -309,6 +325,16 @@ impl Buffer {
     #[cfg(test)]
     pub(crate) fn pins(&self) -> usize {
         self.pins.len() + self.before.len()
+    }
+
+    /// The blocks that it keeps, the last one last.
+    #[cfg(test)]
+    pub(crate) fn pinned_blocks(&self) -> Vec<*const Block> {
+        let block = |pin: &Pin| match pin {
+            Pin::Block(_, _, block) => Some(Arc::as_ptr(block)),
+            Pin::Mem(_) => None,
+        };
+        self.before.iter().chain(&self.pins).filter_map(block).collect()
     }
 
     #[cfg(test)]

@@ -191,6 +191,8 @@ impl Drop for Cursor {
 
 impl Cursor {
     fn new(session: &Session, table: &Arc<Table>, options: ScanOptions, view: View) -> Cursor {
+        let mut buffer = session.kept.take();
+        buffer.reads_ahead = options.lock.is_some();
         Cursor {
             table: table.clone(),
             options,
@@ -198,7 +200,7 @@ impl Cursor {
             read: None,
             expected: None,
             span: None,
-            buffer: session.kept.take(),
+            buffer,
             kept: session.kept.clone(),
             batch_rows: FIRST_ROWS,
             came_to: None,
@@ -239,6 +241,9 @@ impl Cursor {
             })?,
             None => self.next_ahead(session).inspect_err(|e| self.failed = Some(e.clone()))?,
         };
+        if !rows.is_empty() {
+            self.buffer.gives();
+        }
         self.give(rows.len());
         Ok(self.batch(rows))
     }
@@ -471,6 +476,12 @@ impl Cursor {
         self.read_from(session, view, from)
     }
 
+    /// See [`Buffer::pinned_blocks`].
+    #[cfg(test)]
+    pub(crate) fn pinned_blocks(&self) -> Vec<*const crate::tree::run::Block> {
+        self.buffer.pinned_blocks()
+    }
+
     /// See [`Buffer::pins`].
     #[cfg(test)]
     pub(crate) fn pins(&self) -> usize {
@@ -545,6 +556,7 @@ impl Cursor {
         self.ahead = 0;
         self.buffer.add_found(&table, &self.options.mask, row, found)?;
         self.ahead = self.buffer.ids.len();
+        self.buffer.gives();
         self.give(1);
         Ok(Some(self.buffer.base()))
     }

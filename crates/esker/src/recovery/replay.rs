@@ -448,19 +448,13 @@ impl Replay {
         }
     }
 
-    /// The log is replayed: temporary tables, which are about to go, have nothing; their files may be gone already.
+    /// The log is replayed: temporary tables go, with what prepared transactions have in them. Nothing is logged, which a full
+    /// disk might refuse: until a manifest is without them each replay meets them, and forgets them again. Their names may be others'.
     pub(super) fn forget_temporary(&mut self) {
-        for t in self.tables.values_mut().filter(|t| is_temporary(&t.entry)) {
-            t.rows.runs.clear();
-            t.keys.iter_mut().for_each(|k| k.runs.clear());
-        }
-        let (trees, tables) = (&self.trees, &self.tables);
-        let lasts = |tree: &TreeId| {
-            let table = trees.get(tree).and_then(|id| tables.get(id));
-            table.is_some_and(|t| !is_temporary(&t.entry))
-        };
+        self.tables.retain(|_, t| !is_temporary(&t.entry));
+        self.trees.retain(|_, table| self.tables.contains_key(table));
         for p in self.prepared.values_mut() {
-            p.attach.retain(|r| lasts(&r.tree));
+            p.attach.retain(|r| self.trees.contains_key(&r.tree));
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::catalog::ddl;
 use crate::tests::support::*;
 use crate::tests::tables::run_files;
-use crate::upkeep::{background, flush};
+use crate::upkeep::{background, checkpoint, flush};
 use crate::*;
 use esker_format::{Record, RowId};
 use esker_io::{Disk, SimDisk};
@@ -60,6 +60,101 @@ fn a_killed_engine_opens_on_a_disk_without_any_room() {
     insert(&mut s, &t, 2001).unwrap();
     s.commit().unwrap();
     assert_eq!(count(&e, "t"), 2002, "writing goes on once there is space");
+}
+
+/// Each prepared transaction has space for its decision; where there is none left the folder opens all the same, any number of times,
+/// and each can be decided. Temporary tables, however many, go without a record.
+#[test]
+fn any_number_of_prepared_transactions_comes_back_on_a_full_disk() {
+    // Their space is in one segment, or in several, of which all but the first are spares then.
+    for (segment_bytes, without_spares) in [(256 << 10, true), (64 << 10, false)] {
+        prepared_come_back(segment_bytes, without_spares);
+    }
+}
+
+fn prepared_come_back(wal_segment_bytes: u64, without_spares: bool) {
+    const PREPARED: u64 = 40;
+    let options = || Options { wal_segment_bytes, ..roomy() };
+    let (mut disk, e, t) = one_table(options());
+    background::one_round(&e.core).unwrap();
+    for n in 0..PREPARED {
+        let mut s = e.session();
+        begin(&mut s);
+        insert(&mut s, &t, n).unwrap();
+        s.prepare(n.to_string().as_bytes()).unwrap();
+        s.detach_prepared();
+    }
+    for n in 0..1500 {
+        make(&e, &format!("temporary{n}"), &TableDef { temporary: true, ..fixed(8) });
+    }
+    fill_up(&disk, &e, "t");
+    e.core.wal.sync_all().unwrap();
+    std::mem::forget((t, e));
+    for life in 0..3 {
+        disk = disk.after_kill();
+        for spare in disk.list("/db/wal".as_ref()).unwrap() {
+            if without_spares && spare.name.starts_with("00") && spare.name.ends_with(".spare") {
+                disk.remove(&Path::new("/db/wal").join(spare.name)).unwrap();
+            }
+        }
+        disk.capacity(Some(disk.used_bytes()));
+        let e = open_with(&disk, options()).unwrap_or_else(|e| panic!("life {life}: {e}"));
+        assert_eq!((count(&e, "t"), e.prepared().len(), e.tables().len()), (0, PREPARED as usize, 1), "life {life}");
+        if life == 2 {
+            for n in 0..PREPARED {
+                let xid = n.to_string();
+                let decided = if n % 2 == 0 { e.commit_xid(xid.as_bytes()) } else { e.rollback_xid(xid.as_bytes()) };
+                assert!(decided.unwrap());
+            }
+        }
+        std::mem::forget(e);
+    }
+    let disk = disk.after_kill();
+    disk.capacity(None);
+    let e = open_with(&disk, options()).unwrap();
+    assert_eq!((count(&e, "t"), e.prepared().len()), (PREPARED / 2, 0));
+}
+
+/// A checkpoint that cannot log an old prepared transaction again, for want of space, shortens the log as far as it begins with that one;
+/// where that gains nothing it says why.
+#[test]
+fn what_finds_no_space_to_be_logged_again_stays_where_it_is() {
+    let options = || Options { wal_segment_bytes: 64 << 10, ..roomy() };
+    let (disk, e, t) = one_table(options());
+    let mut s = e.session();
+    begin(&mut s);
+    fill(&mut s, &t, 0..2000);
+    s.commit().unwrap();
+    // The younger one, which needs less, comes first by its XID: that it goes on would gain nothing.
+    for (rows, xid) in [(2000..3000, b"x"), (9000..9100, b"a")] {
+        let mut prepared = e.session();
+        begin(&mut prepared);
+        fill(&mut prepared, &t, rows);
+        prepared.prepare(xid).unwrap();
+        prepared.detach_prepared();
+    }
+    begin(&mut s);
+    fill(&mut s, &t, 3000..9000);
+    s.commit().unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
+    fill_up(&disk, &e, "t");
+    let (begins, first) = (e.core.signals.replay_from(), e.core.wal.stats().first);
+    disk.capacity(Some(disk.used_bytes() + (16 << 10)));
+    checkpoint::write(&e.core).unwrap();
+    assert!(e.core.signals.replay_from() > begins && e.core.wal.stats().first > first, "the log is as long as before");
+    fill_up(&disk, &e, "t");
+    disk.capacity(Some(disk.used_bytes() + (16 << 10)));
+    let end = e.core.wal.end_lsn();
+    let full = checkpoint::write(&e.core);
+    assert!(matches!(full, Err(Error::DiskFull(_))), "{full:?}");
+    assert_eq!(e.core.wal.end_lsn(), end, "one was logged again for nothing");
+    std::mem::forget((s, t, e));
+    let disk = disk.after_kill();
+    disk.capacity(None);
+    let e = open_with(&disk, options()).unwrap();
+    assert_eq!(count(&e, "t"), 8000);
+    assert!(e.commit_xid(b"x").unwrap() && e.commit_xid(b"a").unwrap());
+    assert_eq!(count(&e, "t"), 9100);
 }
 
 /// The files of a load that a kill cut short are the space in which a full disk's log goes on.

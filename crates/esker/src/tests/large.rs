@@ -166,6 +166,37 @@ fn what_the_last_row_lies_in_stays_when_no_more_come() {
     assert_eq!(s.scan(&t, all).unwrap().pins(), 0);
 }
 
+/// The same where rows are read ahead of their locks, and none of those is given: others have them.
+#[test]
+fn what_the_last_row_lies_in_stays_when_others_have_the_rest() {
+    let disk = SimDisk::new(1);
+    let (e, t, mut s) = with_long_values(&disk, 0, 40, 100_000);
+    let mut other = e.session();
+    begin(&mut other);
+    let all = |skip_locked| ScanOptions {
+        mask: t.all_columns(),
+        lock: Some(LockMode::Exclusive),
+        skip_locked,
+        ..Default::default()
+    };
+    let mut scan = other.scan(&t, all(false)).unwrap();
+    let mut rows = 0;
+    while let Some(row) = scan.next_batch(&mut other).unwrap().ids.first().copied() {
+        rows += 1;
+        if rows <= 2 {
+            other.unlock_row(&t, row);
+        }
+    }
+    let (mut scan, mut last) = (s.scan(&t, all(true)).unwrap(), None);
+    let mut given = 0;
+    while !scan.next_batch(&mut s).unwrap().ids.is_empty() {
+        last = scan.pinned_blocks().last().copied();
+        given += 1;
+    }
+    assert_eq!(given, 2);
+    assert!(scan.pinned_blocks().contains(&last.unwrap()), "the block of the last row that was given");
+}
+
 /// The same where long values begin only once batches have become large, where the reader chooses by entries first, and where rows
 /// are read ahead of their locks.
 #[test]

@@ -235,6 +235,22 @@ fn a_panic_while_decisions_are_carried_out_stops_writing() {
     assert_eq!(count(&e, "t"), 1);
 }
 
+/// The panic comes where a request is to be answered: that is answered, too.
+#[test]
+fn a_panic_while_a_request_is_answered_is_its_answer() {
+    let (_, e, t) = one_table(options());
+    let mut s = e.session();
+    begin(&mut s);
+    insert(&mut s, &t, 1).unwrap();
+    s.prepare(b"x").unwrap();
+    s.commit_ordered();
+    hooks::at("a decision is carried out", || panic!("on purpose"));
+    let (told, answer) = std::sync::mpsc::channel();
+    e.request_checkpoint(Box::new(move |result| told.send(result).unwrap()));
+    assert!(matches!(answer.try_recv(), Ok(Err(Error::Poisoned(_)))));
+    assert!(hooks::all_done());
+}
+
 /// A program panics elsewhere, and its session, which has decided, goes with it: that is no fault of the engine's.
 #[test]
 fn a_session_that_goes_with_a_panic_stops_nothing() {

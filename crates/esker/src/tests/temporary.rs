@@ -86,6 +86,38 @@ fn rows_of_an_emptied_temporary_table_leave_no_file() {
     assert_eq!(run_files(&disk), Vec::<String>::new());
 }
 
+/// Nothing is logged where temporary tables go with the process: the replay after the next crash meets them again, and their names are
+/// others' by then.
+#[test]
+fn the_name_of_a_temporary_table_that_went_with_its_process_is_free() {
+    let (disk, o) = (SimDisk::new(1), Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 8 << 10, ..roomy() });
+    let e = open_with(&disk, o.clone()).unwrap();
+    let temp = make(&e, "t", &TableDef { temporary: true, ..fixed(100) });
+    let mut s = e.session();
+    begin(&mut s);
+    fill(&mut s, &temp, 0..1000);
+    s.commit().unwrap();
+    assert!(!run_files(&disk).is_empty(), "no row was written to a run");
+    drop((s, temp, e));
+    disk.crash();
+    let e = open_with(&disk, o.clone()).unwrap();
+    assert_eq!((e.tables().len(), run_files(&disk)), (0, Vec::new()));
+    let t = make(&e, "t", &fixed(8));
+    let mut s = e.session();
+    begin(&mut s);
+    fill(&mut s, &t, 0..10);
+    s.commit().unwrap();
+    drop((s, t, e));
+    for checkpoints in [false, true, false] {
+        disk.crash();
+        let e = open_with(&disk, o.clone()).unwrap();
+        assert_eq!((count(&e, "t"), e.tables().len()), (10, 1));
+        if checkpoints {
+            checkpoint::write(&e.core).unwrap();
+        }
+    }
+}
+
 /// A connection goes after it has prepared: its temporary table goes with it, whatever becomes of what is prepared. So does another table
 /// for who says that it cannot stay.
 #[test]

@@ -162,14 +162,13 @@ impl Signals {
         }
     }
 
-    /// Waits until `enough` says so, a flush meets trouble, or `ticks` have passed.
+    /// Waits until `enough` says so, a flush meets trouble, or the time of so many ticks has passed: flushes, of which each wakes who
+    /// waits, may be many in that.
     pub(crate) fn wait_for_flush(&self, host: &dyn Host, ticks: u32, enough: impl Fn() -> bool) -> Result<()> {
         self.wake();
+        let until = host.now() + TICK * ticks;
         let mut trouble = self.trouble.lock();
-        for _ in 0..ticks {
-            if enough() {
-                break;
-            }
+        while !enough() && host.now() < until {
             if let Some((_, e)) = &*trouble {
                 return Err(e.clone());
             }
@@ -442,7 +441,12 @@ pub(crate) fn answer_requests(core: &Core) {
     if requests.is_empty() {
         return;
     }
-    let result = core.writable.check().and_then(|()| sync_all(core));
+    let sync = || core.writable.check().and_then(|()| sync_all(core));
+    // A panic stops writing, and whoever asked is told all the same: the binlog waits for an answer.
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(sync)).unwrap_or_else(|_| {
+        core.writable.poison("a panic where commits were made durable");
+        core.writable.check()
+    });
     let mut panicked = None;
     for request in requests {
         // It is whoever asked that is told. That his code panics is no reason to stop, nor to leave others without an answer.
@@ -459,7 +463,7 @@ pub(crate) fn answer_requests(core: &Core) {
 
 /// The disk is full: gives back what nobody needs, and lets the log be shortened.
 fn free_space(core: &Core) {
-    core.signals.trash.lock().clear();
+    core.signals.empty_trash();
     let shortened = checkpoint::write(core);
     // Once, until there is room again.
     if let Some(e) = shortened.err().filter(|_| !core.signals.told_full.swap(true, Ordering::Relaxed)) {
@@ -474,6 +478,7 @@ fn free_space(core: &Core) {
 fn flush_what_is_due(core: &Core) -> Result<()> {
     tell_unread(core);
     let (mut failed, mut error) = (HashSet::new(), None);
+    let mut cared = core.host.now();
     while let Some(turn) = Turn::take(core, &failed) {
         match with_tree!(turn.tree(), tree => flush::tree(core, turn.table(), tree)) {
             Ok(()) => {}
@@ -487,6 +492,20 @@ fn flush_what_is_due(core: &Core) -> Result<()> {
         core.signals.flush_done.notify_all();
         if core.signals.stopping() {
             return Ok(());
+        }
+        // Who writes as fast as this flushes keeps the round from ending.
+        let now = core.host.now();
+        if now.saturating_sub(cared) >= SECOND {
+            cared = now;
+            core.signals.empty_trash();
+            core.cache.shrink();
+            if error.is_none() {
+                core.signals.tell_trouble(None);
+            }
+            // What else fails in it fails no flush, and is told when the round ends.
+            if let Some(e) = shorten_log(core).err().filter(Error::stops_writing) {
+                return Err(e);
+            }
         }
     }
     shorten_log(core)?;

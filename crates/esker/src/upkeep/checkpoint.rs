@@ -25,16 +25,19 @@ use std::sync::Arc;
 pub(crate) fn write(core: &Core) -> Result<()> {
     let mut written = core.manifest.lock();
     core.writable.check()?;
-    let (position, needed) = relog_prepared(core)?;
+    let (position, needed, left) = relog_prepared(core)?;
     #[cfg(test)]
     crate::tests::hooks::reached("checkpoint has its position");
     // Memory before runs: what moves from one to the other is found in one of them.
     let in_memory = core.due.in_memory_at(position);
     let replay_from = in_memory.iter().map(|(_, tree)| tree.needs_at_checkpoint(position)).fold(needed, Lsn::min);
+    let before = core.signals.replay_from();
+    if let Some(e) = left.filter(|_| replay_from == before) {
+        return Err(e);
+    }
     let next = next_state(core, &mut written, replay_from);
     #[cfg(test)]
     crate::tests::hooks::reached("checkpoint has the tables");
-    let before = core.signals.replay_from();
     assert!(replay_from >= before, "the place from which the log is needed went back from {before} to {replay_from}");
     assert!(replay_from >= core.wal.stats().first, "the log is needed from {replay_from}, which is gone");
     core.wal.wait_durable(core.wal.end_lsn())?;
@@ -97,8 +100,9 @@ fn states<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>) -> BTre
 
 /// Where the log ends, with every prepared transaction that lies in its older half logged again behind that place; and
 /// the first place that is needed for those that are prepared now. Both under the commit lock: a decision comes wholly
-/// before, and what it left in trees is seen, or wholly after, and its PREPARE counts.
-fn relog_prepared(core: &Core) -> Result<(Lsn, Lsn)> {
+/// before, and what it left in trees is seen, or wholly after, and its PREPARE counts. For want of memory or space one stays where it
+/// is, and the last is why.
+fn relog_prepared(core: &Core) -> Result<(Lsn, Lsn, Option<Error>)> {
     let end = core.wal.end_lsn();
     let half = Lsn(core.signals.replay_from().0.midpoint(end.0));
     let old = |p: &Prepared| p.state.logged_at() < half;
@@ -109,28 +113,33 @@ fn relog_prepared(core: &Core) -> Result<(Lsn, Lsn)> {
         frame.extend_from_slice(&p.redo);
         Ok::<_, Error>(frame)
     };
-    // Space first: nothing under the commit lock waits for a disk.
-    let mut space = BTreeMap::new();
-    for (xid, p) in core.prepared.lock().iter().filter(|(_, p)| old(p)) {
-        space.insert(xid.clone(), (p.state.id, frame(p)?));
-    }
-    let mut credits = BTreeMap::new();
-    for (xid, (_, frame)) in &space {
-        credits.insert(xid.clone(), core.wal.reserve_commit(frame.len())?);
+    // Space first: nothing under the commit lock waits for a disk. The oldest one before: while it stays others gain nothing.
+    let framed = |(xid, p): (&Vec<u8>, &Prepared)| (p.state.logged_at(), xid.clone(), p.state.id, frame(p));
+    let mut all: Vec<_> = core.prepared.lock().iter().filter(|(_, p)| old(p)).map(framed).collect();
+    all.sort_unstable_by_key(|(logged_at, ..)| *logged_at);
+    let (mut space, mut left) = (Vec::new(), None);
+    for (_, xid, id, frame) in all {
+        match frame.and_then(|frame| Ok((core.wal.reserve_commit(frame.len())?, frame))) {
+            Ok((credit, frame)) => space.push((xid, id, credit, frame)),
+            Err(e) if e.stops_writing() => return Err(e),
+            Err(e) => {
+                left = Some(e);
+                break;
+            }
+        }
     }
     #[cfg(test)]
     crate::tests::hooks::reached("checkpoint has space for what is prepared");
     let _commit = prepared::lock_commits(core);
     let position = core.wal.end_lsn();
     let prepared = core.prepared.lock();
-    for (xid, credit) in credits {
+    for (xid, id, credit, frame) in space {
         // Decided meanwhile, perhaps with another one prepared under its XID: a memtable says what the first needs.
-        let same = prepared.get(&xid).zip(space.get(&xid)).filter(|(p, (id, _))| p.state.id == *id);
-        let Some((p, (_, frame))) = same else { continue };
-        p.state.set_logged_at(core.wal.append_reserved(credit, frame).lsn);
+        let Some(p) = prepared.get(&xid).filter(|p| p.state.id == id) else { continue };
+        p.state.set_logged_at(core.wal.append_reserved(credit, &frame).lsn);
     }
     let needed = prepared.values().map(|p| p.state.logged_at()).min().unwrap_or(position);
-    Ok((position, needed.min(position)))
+    Ok((position, needed.min(position), left))
 }
 
 /// What the manifest says of a table, whose commits up to `visible` have all their status words, and whether there is something

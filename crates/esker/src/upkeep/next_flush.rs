@@ -156,6 +156,14 @@ impl Turns {
         // Each time, also where something else comes first: it is noted since when they rest.
         let rested = at_rest(core, &idle);
         let mut chosen = largest(&idle, (total - busy).saturating_sub(pressure::memtable_budget(core)));
+        if let (false, Some(oldest)) = (chosen.is_empty(), oldest.filter(|_| pressure::log_is_long(core))) {
+            // Memory may be short for as long as there are writers, and the log is to become shorter all the same: in turn.
+            let old = needed_before(oldest, &idle);
+            chosen.retain(|t| old.iter().all(|o| o.tree.id() != t.tree.id()));
+            let mut large = chosen.into_iter();
+            chosen = old.into_iter().flat_map(|o| [Some(o), large.next()]).flatten().collect();
+            chosen.extend(large);
+        }
         if chosen.is_empty() {
             let horizon = core.views.horizon();
             chosen = idle.iter().filter(|t| t.tree.dead_wants_flush(horizon)).collect();

@@ -43,6 +43,11 @@ pub(crate) fn most_tail_bytes(core: &Core) -> u64 {
     target_bytes(core) + 2 * core.prepared.lock().values().map(|p| p.redo.len() as u64).sum::<u64>()
 }
 
+/// Is the log nearly as long as it should be at most, so that who commits is held up?
+pub(crate) fn log_is_long(core: &Core) -> bool {
+    core.signals.tail_bytes() > most_tail_bytes(core) / 8 * 7
+}
+
 /// Bytes of memtables from which on writers wait.
 fn most_memtable_bytes(core: &Core) -> u64 {
     memtable_budget(core) / 2 * 3

@@ -85,6 +85,30 @@ fn what_was_chosen_does_not_count_for_long_while_memory_is_short() {
     assert!(looks(&e) > before && e.core.flushes.flushable_bytes() > 3 << 20);
 }
 
+/// The largest come first for as long as memory is short. Where the log is nearly as long as it may be, those that keep it take turns with them.
+#[test]
+fn a_long_log_does_not_wait_until_memory_is_not_short_any_more() {
+    let e = many_tables(Options { recovery_target_bytes: Some(4 << 20), ..options() });
+    e.create_table("large", &def()).unwrap();
+    let large = e.open_table("large").unwrap();
+    let first = |e: &Engine| {
+        e.core.flushes.forget();
+        Turn::take(&e.core, &HashSet::new()).unwrap().table().name()
+    };
+    // What an inline engine flushes with each commit is left to turns.
+    let commit = || crate::sim_hooks::quietly(|| drop(commit_rows(&mut e.session(), &large, 1000)));
+    e.set_memory_limit(4 << 20);
+    commit();
+    assert!(!pressure::log_is_long(&e.core));
+    assert_eq!(first(&e), "large");
+    while !pressure::log_is_long(&e.core) {
+        commit();
+    }
+    assert_eq!(first(&e), "t0");
+    let others = e.core.flushes.turns.lock().next.iter().map(|t| t.table.name()).collect::<Vec<_>>();
+    assert_eq!(others.iter().position(|name| name == "large"), Some(0), "{others:?}");
+}
+
 /// The time of a look, here 20 ms or more, is a small share of all.
 #[test]
 fn looks_that_take_long_are_rare_unless_memory_is_short() {
