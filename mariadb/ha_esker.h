@@ -148,6 +148,7 @@ private:
     return enter(error);
   }
   void begin_statement();
+  int check_partition(THD *thd);
   EsSession *enter(int *error);
   EsSession *enter_sequence(int *error);
   int end_sequence(int error);
@@ -338,6 +339,15 @@ namespace shim
 const char *table_name(const char *path);
 /** The same of a path that the server has made for no handler. */
 std::string canonical_name(const char *path);
+
+/** What an ALTER TABLE does to partitions. The server leaves it there for the statements that follow. */
+inline ulong partition_flags_of(const THD *thd)
+{
+  return thd->lex->sql_command == SQLCOM_ALTER_TABLE ? thd->lex->alter_info.partition_flags : 0;
+}
+
+/** Partitions that have this table's name, which the server does not know, go to the table that lacks them, if there is one. */
+bool give_partitions_back(THD *thd, const std::string &name);
 
 /** handlerton::drop_table. */
 int drop_table(handlerton *, const char *path);

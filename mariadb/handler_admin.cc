@@ -60,7 +60,11 @@ int ha_esker::check(THD *thd, HA_CHECK_OPT *options)
   uint64_t blocks, damaged= 0;
   EsError why;
   thd_progress_init(thd, 1);
-  EsStatus status= es_table_check(table_, scope, report_progress, thd, &blocks, &damaged, &why);
+  EsStatus status;
+  {
+    const Traced_call traced;
+    status= es_table_check(table_, scope, report_progress, thd, &blocks, &damaged, &why);
+  }
   thd_progress_end(thd);
   if (status == EsStatus::Damage && damaged > 1)
   {
@@ -80,7 +84,11 @@ int ha_esker::analyze(THD *thd, HA_CHECK_OPT *)
   ESKER_CALLED();
   EsError why;
   thd_progress_init(thd, 1);
-  EsStatus status= es_table_analyze(table_, report_progress, thd, &why);
+  EsStatus status;
+  {
+    const Traced_call traced;
+    status= es_table_analyze(table_, report_progress, thd, &why);
+  }
   thd_progress_end(thd);
   if (status == EsStatus::Ok)
     info(HA_STATUS_CONST);
@@ -92,7 +100,11 @@ int ha_esker::optimize(THD *thd, HA_CHECK_OPT *)
   ESKER_CALLED();
   EsError why;
   thd_progress_init(thd, 1);
-  EsStatus status= es_table_optimize(table_, report_progress, thd, &why);
+  EsStatus status;
+  {
+    const Traced_call traced;
+    status= es_table_optimize(table_, report_progress, thd, &why);
+  }
   thd_progress_end(thd);
   return admin_result(thd, status, why.text);
 }

@@ -204,8 +204,11 @@ int shim::drop_table(handlerton *, const char *path)
   const std::string name= canonical_name(path);
   const bool is_partition= name.find("#P#") != name.npos;
   EsStatus status= es_drop_table(engine, name.c_str(), is_partition, &why);
-  if (status == EsStatus::NoSuchTable)
+  if (status == EsStatus::NoSuchTable && !is_partition && es_has_tables(engine, (name + "#P#").c_str()))
+  {
+    give_partitions_back(current_thd, name);
     status= es_drop_tables(engine, (name + "#P#").c_str(), true, &why);
+  }
   /* Every engine is asked for every table: only the server knows whether it is an error. */
   if (status == EsStatus::NoSuchTable)
     return ENOENT;
@@ -240,7 +243,7 @@ static bool is_being_filled(const char *path)
 */
 static bool server_knows(THD *thd, const char *path)
 {
-  if (thd->is_error() || thd->lex->alter_info.partition_flags & ALTER_PARTITION_CONVERT_OUT)
+  if (thd->is_error() || partition_flags_of(thd) & ALTER_PARTITION_CONVERT_OUT)
     return thd->is_error();
   const char *partition= strstr(path, "#P#");
   const std::string table(path, partition ? partition - path : strlen(path));
@@ -353,7 +356,7 @@ static bool must_not_swap(THD *thd, const TABLE *table)
 {
   const ulonglong swaps= ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN;
   const TABLE_LIST *partitioned= thd->lex->query_tables;
-  if (!(thd->lex->alter_info.partition_flags & swaps) || !partitioned || !partitioned->table)
+  if (!(partition_flags_of(thd) & swaps) || !partitioned || !partitioned->table)
     return false;
   return swaps_hashes(table, partitioned->table) || swaps_virtual(table, partitioned->table);
 }

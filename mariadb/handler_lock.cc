@@ -67,7 +67,17 @@ int ha_esker::external_lock(THD *thd, int lock_type)
   const bool is_opened= !is_sequence() || table->s->sequence->initialized == SEQUENCE::SEQ_READY_TO_USE;
   Connection *connection= Connection::enter(thd, &error, is_opened);
   connection_= is_sequence() ? nullptr : connection;
-  return error;
+  return error ? error : check_partition(thd);
+}
+
+/* What is refused once partitions are emptied goes to the binlog all the same. */
+int ha_esker::check_partition(THD *thd)
+{
+  if (likely(!(partition_flags_of(thd) & ALTER_PARTITION_TRUNCATE)) || lock_ != EsLockMode::Exclusive)
+    return 0;
+  EsError why;
+  const EsStatus status= es_check_copied(table_, &why);
+  return status == EsStatus::Ok ? 0 : fail(status, why.text);
 }
 
 /* What was read ahead is what another statement sees: HANDLER's table stays open over many. */
@@ -109,7 +119,7 @@ int ha_esker::start_stmt(THD *thd, thr_lock_type lock_type)
   int error= 0;
   Connection *connection= Connection::enter(thd, &error);
   connection_= is_sequence() ? nullptr : connection;
-  return error;
+  return error ? error : check_partition(thd);
 }
 
 /* Where neither was called (a temporary table under LOCK TABLES), or the statement ended in between (HANDLER). */

@@ -163,7 +163,9 @@ int Connection::begin(THD *thd)
   {
     const EsIsolation isolation=
       thd_tx_isolation(thd) <= ISO_READ_COMMITTED ? EsIsolation::ReadCommitted : EsIsolation::RepeatableRead;
-    es_report_waits(session_, thd_need_wait_reports(thd) != 0);
+    /* The server asks for reports of everybody as long as there is a binlog; of most the first one tells all that it keeps. */
+    const bool changes= (thd->rgi_slave && thd->rgi_slave->is_parallel_exec) || opt_binlog_commit_wait_count;
+    es_report_waits(session_, thd_need_wait_reports(thd) != 0, changes);
     status= es_begin(session_, isolation, snapshot_isolation(thd));
   }
   killed_= false;
@@ -297,20 +299,26 @@ bool binlog_takes_part(const THD *thd)
   return mysql_bin_log.is_open() && (of[0].is_started() || of[1].is_started());
 }
 
+/* As keep_others_waiting, once it is known what the binlog has; false: it keeps the order. */
+bool let_others_wait_for_all(THD *thd)
+{
+  wait_for_commit *order= thd->wait_for_commit_ptr;
+  if (!order || !opt_bin_log || binlog_takes_part(thd))
+    return false;
+  order->wakeup_blocked= true;
+  return true;
+}
+
 /*
   A replica's worker commits in the master's order. Where two engines take part (a table here, mysql.gtid_slave_pos in
   another) and the binlog gets nothing of the transaction (no log_slave_updates, say), the coordinator of MariaDB
   10.11 neither waits for the transactions before nor calls commit_ordered (binlog_flush_cache finds nothing to write).
   Then a transaction's position is told, and can be durable, before those ahead of it are committed. So the order is kept
-  here: wait before preparing, and wake nobody before the event group is finished.
+  here: wait before preparing, and wake nobody before the event group is finished. Where one engine alone has written the server waits.
 */
 int keep_replicated_order(THD *thd)
 {
-  wait_for_commit *order= thd->wait_for_commit_ptr;
-  if (!order || !opt_bin_log || binlog_takes_part(thd))
-    return 0;
-  order->wakeup_blocked= true;
-  return order->wait_for_prior_commit(thd);
+  return let_others_wait_for_all(thd) ? thd->wait_for_commit_ptr->wait_for_prior_commit(thd) : 0;
 }
 
 int prepare(handlerton *, THD *thd, bool all)
@@ -339,6 +347,7 @@ int prepare(handlerton *, THD *thd, bool all)
 */
 ulonglong prepare_beside_one_that_cannot(THD *thd, ulonglong *)
 {
+  let_others_wait_for_all(thd);
   const THD_TRANS &all= thd->transaction->all, &ending= all.ha_list ? all : thd->transaction->stmt;
   if (!ending.no_2pc || !thd->backup_commit_lock || !mysql_bin_log.is_open() ||
       thd->transaction->xid_state.is_explicit_XA())

@@ -458,8 +458,8 @@ struct EsWaitHooks {
   uint64_t (*longest)(void *context);
   /// The wait took `waited_us`.
   void (*after)(void *context, uint64_t waited_us);
-  /// The transaction that is waited for is that of the session opened with the context `other` (NULL: unknown),
-  /// whenever it changes; only after `es_report_waits`.
+  /// The transaction that is waited for is that of the session opened with the context `other` (NULL: unknown); only after
+  /// `es_report_waits`.
   void (*waits_for)(void *context, void *other);
   /// Does the transaction of the session opened with the context `one` have to end before that of `other`? Asked when a wait
   /// has made a deadlock, of sessions that report their waits; in any thread, with locks held: it waits for nothing.
@@ -910,6 +910,12 @@ EsStatus es_drop_table(const EsEngine *engine, const char *name, bool of_prepare
 /// `engine` is open.
 EsStatus es_drop_tables(const EsEngine *engine, const char *prefix, bool of_prepared, EsError *error);
 
+/// Is there a table whose name begins so?
+///
+/// # Safety
+/// `engine` is open.
+bool es_has_tables(const EsEngine *engine, const char *prefix);
+
 /// Is there a table of this name?
 ///
 /// # Safety
@@ -1092,11 +1098,14 @@ void es_kill(const EsKiller *killer);
 /// `session` is open.
 void es_set_connection(EsSession *session, uint64_t connection);
 
-/// Are waits of this session's transactions reported, and others' waits for them? From the next `es_begin` on.
+/// Are waits of this session's transactions reported, and others' waits for them? From the next `es_begin` on. `changes`: whenever
+/// whom it waits for is another one, too, for which it is woken; and its order counts in deadlocks.
 ///
 /// # Safety
 /// `session` is open.
-void es_report_waits(EsSession *session, bool on);
+void es_report_waits(EsSession *session,
+                     bool waits,
+                     bool changes);
 
 /// Begins a transaction unless one is open. `snapshot_isolation`: a row that was changed after the view was opened is an
 /// error to a writer.

@@ -31,8 +31,8 @@ pub struct EsWaitHooks {
     pub(crate) longest: Option<unsafe extern "C" fn(context: *mut c_void) -> u64>,
     /// The wait took `waited_us`.
     pub(crate) after: Option<unsafe extern "C" fn(context: *mut c_void, waited_us: u64)>,
-    /// The transaction that is waited for is that of the session opened with the context `other` (NULL: unknown),
-    /// whenever it changes; only after `es_report_waits`.
+    /// The transaction that is waited for is that of the session opened with the context `other` (NULL: unknown); only after
+    /// `es_report_waits`.
     pub(crate) waits_for: Option<unsafe extern "C" fn(context: *mut c_void, other: *mut c_void)>,
     /// Does the transaction of the session opened with the context `one` have to end before that of `other`? Asked when a wait
     /// has made a deadlock, of sessions that report their waits; in any thread, with locks held: it waits for nothing.
@@ -45,10 +45,17 @@ pub struct EsWaitHooks {
 /// Of a statement as much is told.
 const STATEMENT_BYTES: usize = 1024;
 
+/// What `es_report_waits` said.
+#[derive(Default)]
+struct Reports {
+    waits: AtomicBool,
+    changes: AtomicBool,
+}
+
 struct Hooks {
     c: EsWaitHooks,
     since: Cell<Option<Instant>>,
-    reports: Arc<AtomicBool>,
+    reports: Arc<Reports>,
     owners: Arc<Owners>,
 }
 // SAFETY: used in the thread that uses the session, of which there is one at a time.
@@ -77,7 +84,7 @@ impl WaitHooks for Hooks {
     }
 
     fn waits_for(&self, txn: TxnId) {
-        if let Some(waits_for) = self.c.waits_for.filter(|_| self.reports()) {
+        if let Some(waits_for) = self.c.waits_for.filter(|_| self.reports.waits.load(Ordering::Relaxed)) {
             // SAFETY: see es_session_open.
             self.owners.with(txn, |other| unsafe { waits_for(self.c.context, other) });
         }
@@ -90,7 +97,7 @@ impl WaitHooks for Hooks {
     }
 
     fn reports(&self) -> bool {
-        self.reports.load(Ordering::Relaxed)
+        self.reports.changes.load(Ordering::Relaxed)
     }
 
     fn statement(&self, connection: u64) -> Option<String> {
@@ -113,7 +120,7 @@ pub struct EsSession {
     pub(crate) next_savepoint: u64,
     /// What the hooks are called with.
     context: *mut c_void,
-    reports: Arc<AtomicBool>,
+    reports: Arc<Reports>,
     owners: Arc<Owners>,
     /// The transaction under which this session stands among the owners.
     owned: Option<TxnId>,
@@ -127,7 +134,7 @@ impl EsSession {
     /// The session stands for its open transaction among the owners, if it reports.
     pub(crate) fn own(&mut self) {
         let txn = self.session.txn_id();
-        if self.owned != txn && self.reports.load(Ordering::Relaxed) {
+        if self.owned != txn && self.reports.waits.load(Ordering::Relaxed) {
             self.disown();
             if let Some(txn) = txn {
                 self.owners.add(txn, self.context);
@@ -137,8 +144,9 @@ impl EsSession {
     }
 
     /// From the next transaction on.
-    pub(crate) fn set_reports(&mut self, on: bool) {
-        self.reports.store(on, Ordering::Relaxed);
+    pub(crate) fn set_reports(&mut self, waits: bool, changes: bool) {
+        self.reports.waits.store(waits, Ordering::Relaxed);
+        self.reports.changes.store(waits && changes, Ordering::Relaxed);
     }
 
     /// The transaction has ended, or goes its way without this session.
@@ -266,7 +274,7 @@ pub unsafe extern "C" fn es_session_open(
     let (handle, hooks, session) = unsafe { (shared(engine), hooks.as_ref(), out(session)) };
     let result = handle.guard.run(|| {
         let mut opened = handle.engine.session();
-        let (reports, owners) = (Arc::new(AtomicBool::new(false)), handle.owners.clone());
+        let (reports, owners) = (Arc::<Reports>::default(), handle.owners.clone());
         if let Some(c) = hooks {
             let (reports, owners) = (reports.clone(), owners.clone());
             opened.set_wait_hooks(Box::new(Hooks { c: *c, since: Cell::new(None), reports, owners }));

@@ -309,6 +309,19 @@ pub unsafe extern "C" fn es_drop_tables(
     unsafe { report(result, error) }
 }
 
+/// Is there a table whose name begins so?
+///
+/// # Safety
+/// `engine` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_has_tables(engine: *const EsEngine, prefix: *const c_char) -> bool {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(engine) };
+    // SAFETY: the caller's promise.
+    let has = || Ok(!handle.engine.tables_that_begin(unsafe { str_of(prefix) }?).is_empty());
+    handle.guard.clean_up(has).unwrap_or(false)
+}
+
 /// Is there a table of this name?
 ///
 /// # Safety

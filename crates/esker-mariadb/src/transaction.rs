@@ -24,14 +24,15 @@ unsafe impl FromC for EsIsolation {
     const ALL: &'static [EsIsolation] = &[EsIsolation::ReadCommitted, EsIsolation::RepeatableRead];
 }
 
-/// Are waits of this session's transactions reported, and others' waits for them? From the next `es_begin` on.
+/// Are waits of this session's transactions reported, and others' waits for them? From the next `es_begin` on. `changes`: whenever
+/// whom it waits for is another one, too, for which it is woken; and its order counts in deadlocks.
 ///
 /// # Safety
 /// `session` is open.
 #[no_mangle]
-pub unsafe extern "C" fn es_report_waits(session: *mut EsSession, on: bool) {
+pub unsafe extern "C" fn es_report_waits(session: *mut EsSession, waits: bool, changes: bool) {
     // SAFETY: the caller's promise.
-    unsafe { exclusive(session) }.set_reports(on);
+    unsafe { exclusive(session) }.set_reports(waits, changes);
 }
 
 /// Begins a transaction unless one is open. `snapshot_isolation`: a row that was changed after the view was opened is an
