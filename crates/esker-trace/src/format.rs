@@ -302,7 +302,7 @@ line! {
         killed: bool = flag bit "killed",
         /// Events that were written.
         events: Option<u64> = may number "events",
-        /// Events that were not.
+        /// Events that were not: lines with `x` have their sums.
         dropped: Option<u64> = may number "dropped",
         /// Of `cpu`, what tracing took.
         overhead: Option<u64> = may us "overhead",

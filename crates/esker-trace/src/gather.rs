@@ -24,7 +24,7 @@ const FILES: usize = 1 << 16;
 const SHOWN: usize = 100;
 
 /// Tracing begins or goes on; of a damaged line what can be read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct TraceStart {
     pub(crate) conn: Option<u64>,
     pub(crate) trace: Trace<'static>,
@@ -44,6 +44,8 @@ pub(crate) struct SlowStatement {
 pub(crate) struct TraceSummary {
     query: Option<u64>,
     pub(crate) parts: Vec<TraceStart>,
+    /// The last one, listed or not.
+    newest: Option<TraceStart>,
     /// It was said that nothing tells whose events come.
     headless: bool,
     pub(crate) lost: Vec<Lost<'static>>,
@@ -96,6 +98,7 @@ impl TraceSummary {
         TraceSummary {
             query: options.query,
             parts: Vec::new(),
+            newest: None,
             headless: false,
             lost: Vec::new(),
             warnings: Vec::new(),
@@ -216,7 +219,7 @@ impl TraceSummary {
             self.warn(number, format!("format {}; what is newer than {VERSION} is passed over", part.version));
         }
         let same = |last: &TraceStart| (last.conn, last.trace.pid, &last.trace.began) == (conn, part.pid, &part.began);
-        if self.parts.last().is_some_and(same) {
+        if self.newest.as_ref().is_some_and(same) {
             self.open.iter_mut().for_each(|s| s.gap = true);
         } else {
             // Another server, or session: what was open will not end, and numbers begin again.
@@ -226,10 +229,12 @@ impl TraceSummary {
             self.recent.clear();
             self.files.clear();
         }
-        if self.parts.len() < PARTS {
-            if let Line::Trace(trace) = Line::Trace(part.clone()).into_owned() {
-                self.parts.push(TraceStart { conn, trace });
+        if let Line::Trace(trace) = Line::Trace(part.clone()).into_owned() {
+            let start = TraceStart { conn, trace };
+            if self.parts.len() < PARTS {
+                self.parts.push(start.clone());
             }
+            self.newest = Some(start);
         }
     }
 
@@ -238,7 +243,7 @@ impl TraceSummary {
             let oldest = self.open.remove(0);
             self.without_end(oldest);
         }
-        statement.conn = self.parts.last().and_then(|p| p.conn);
+        statement.conn = self.newest.as_ref().and_then(|p| p.conn);
         self.open.push(statement);
     }
 

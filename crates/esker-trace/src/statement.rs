@@ -227,16 +227,20 @@ impl WaitStats {
             self.slowest.offer(wait.ela, || Slow::new(wait, file));
         }
         if wait.class.as_deref() == Some(LOCK_CLASS) && !wait.within {
+            let count = wait.x.unwrap_or(1);
             self.lock(
                 Lock::of(wait),
                 &LockHolders::of(wait),
-                Sum { count: wait.x.unwrap_or(1), sum_ns: wait.ela, max_ns: wait.ela },
+                // Of several the sum is known alone: each counts as their mean, as in `Times`.
+                Sum { count, sum_ns: wait.ela, max_ns: wait.ela / count.max(1) },
             );
         }
         if wait.from.as_deref() == Some("device") {
             self.device_reads += 1;
             let (file, block) = (wait.file.unwrap_or(0), wait.block.unwrap_or(0));
-            self.in_sequence += u64::from(wait.block.is_some() && self.behind == Some((file, block)));
+            // A file's own blocks begin anywhere, and are told by the ones of 4096 bytes that they touch: two neighbours share one.
+            let touches = |(of, end): (u64, u64)| of == file && (block == end || end.checked_sub(1) == Some(block));
+            self.in_sequence += u64::from(wait.block.is_some() && self.behind.is_some_and(touches));
             self.behind = Some((file, block.saturating_add(wait.blocks.unwrap_or(1))));
         }
     }

@@ -197,7 +197,10 @@ pub(crate) fn caveats(s: &StatementReport) -> Vec<String> {
         "time ready but not run is not known: it is unaccounted",
     );
     let dropped = s.events_dropped.unwrap_or(0);
-    all.extend((dropped > 0).then(|| format!("{} not written: their time is unaccounted", number(dropped, "event"))));
+    all.extend(
+        (dropped > 0)
+            .then(|| format!("{} in sums of a kind: longest and percentiles are of means", number(dropped, "event"))),
+    );
     let within = s.statements_within;
     all.extend((within > 0).then(|| format!("with the waits of {} that ran within it", number(within, "statement"))));
     all

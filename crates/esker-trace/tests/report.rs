@@ -468,3 +468,43 @@ fn collect(json: &serde_json::Value, path: &str, names: &mut Vec<String>) {
         _ => {}
     }
 }
+
+/// Of many traces, one behind the other, the first hundred are listed; each statement is its own connection's all the same.
+#[test]
+fn a_statement_is_of_the_trace_that_it_stands_in() {
+    let mut lines = Lines::default();
+    for conn in 1..=150 {
+        lines.add(Trace { conn, ..trace() }).add(Statement { q: 8841, s: Some(1), ..Statement::default() });
+        lines.add(end(0, conn * US));
+    }
+    let file = lines.read();
+    assert_eq!((file.parts.len(), file.statements_ended), (100, 150));
+    let slowest = file.statements.iter().max_by_key(|s| s.account.wall_ns).unwrap();
+    assert_eq!((slowest.conn, slowest.account.wall_ns), (Some(150), 150_000));
+}
+
+/// Blocks of runs begin anywhere in their file, and are told by those of 4096 bytes that they touch.
+#[test]
+fn blocks_that_share_one_of_4096_bytes_lie_behind_each_other() {
+    let sources = |step: u64| {
+        let mut lines = Lines::default();
+        lines.add(trace()).add(Statement { q: 8841, s: Some(1), ..Statement::default() });
+        for n in 0..200 {
+            let ela = if n % 2 == 0 { 100 * US } else { 5000 * US };
+            let read = wait(n * 6000 * US, ela, "read");
+            lines.add(Wait {
+                from: Some("device".into()),
+                file: Some(1),
+                block: Some(n * step),
+                blocks: Some(5),
+                ..read
+            });
+        }
+        lines.add(end(2_000_000 * US, 2_000_000 * US));
+        let file = lines.read();
+        file.statements[0].device.modes.iter().map(|mode| mode.inferred).collect::<Vec<_>>()
+    };
+    assert_eq!(sources(4), [Some("prefetched"), Some("disk")]);
+    assert_eq!(sources(5), sources(4));
+    assert_eq!(sources(7), [Some("array cache"), Some("disk")]);
+}
