@@ -346,8 +346,11 @@ inline ulong partition_flags_of(const THD *thd)
   return thd->lex->sql_command == SQLCOM_ALTER_TABLE ? thd->lex->alter_info.partition_flags : 0;
 }
 
-/** Partitions that have this table's name, which the server does not know, go to the table that lacks them, if there is one. */
-bool give_partitions_back(THD *thd, const std::string &name);
+/**
+  Partitions that have this table's name, which the server does not know, go to tables that lack them. Not 0: it cannot be told whether
+  there is one, or given back; the error was raised.
+*/
+int give_partitions_back(THD *thd, const std::string &name);
 
 /** handlerton::drop_table. */
 int drop_table(handlerton *, const char *path);

@@ -192,6 +192,18 @@ int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
   return ha_error(status);
 }
 
+extern "C" void add_name(void *names, const char *name)
+{
+  static_cast<std::vector<std::string> *>(names)->emplace_back(name);
+}
+
+static std::vector<std::string> tables_that_begin(const std::string &prefix)
+{
+  std::vector<std::string> names;
+  es_tables_that_begin(engine, prefix.c_str(), add_name, &names);
+  return names;
+}
+
 /*
   The server removes its own files of a partitioned table first. After a crash in between it knows nothing of the rest:
   those partitions go when a table of their name is dropped that nobody has, or with their database. So do those of which a
@@ -204,9 +216,10 @@ int shim::drop_table(handlerton *, const char *path)
   const std::string name= canonical_name(path);
   const bool is_partition= name.find("#P#") != name.npos;
   EsStatus status= es_drop_table(engine, name.c_str(), is_partition, &why);
-  if (status == EsStatus::NoSuchTable && !is_partition && es_has_tables(engine, (name + "#P#").c_str()))
+  if (status == EsStatus::NoSuchTable && !is_partition && !tables_that_begin(name + "#P#").empty())
   {
-    give_partitions_back(current_thd, name);
+    if (int error= give_partitions_back(current_thd, name))
+      return error;
     status= es_drop_tables(engine, (name + "#P#").c_str(), true, &why);
   }
   /* Every engine is asked for every table: only the server knows whether it is an error. */
@@ -220,7 +233,19 @@ int shim::drop_table(handlerton *, const char *path)
 void shim::drop_database(handlerton *, char *path)
 {
   EsError why;
-  EsStatus status= es_drop_tables(engine, canonical_name(path).c_str(), true, &why);
+  const std::string database= canonical_name(path);
+  std::string last;
+  for (const std::string &left : tables_that_begin(database))
+  {
+    const size_t partition= left.find("#P#");
+    const std::string table= left.substr(0, partition);
+    if (partition == left.npos || table == last)
+      continue;
+    last= table;
+    if (give_partitions_back(current_thd, table))
+      return;
+  }
+  EsStatus status= es_drop_tables(engine, database.c_str(), true, &why);
   if (status != EsStatus::Ok && status != EsStatus::NoSuchTable && has_detail(status))
     raise(status, why.text);
 }

@@ -407,6 +407,9 @@ struct EsTableDef {
   uint64_t auto_increment;
 };
 
+/// Gets the name of a table, valid for the call.
+using EsNameFn = void(*)(void *context, const char *name);
+
 /// A table's figures.
 struct EsTableStats {
   /// An estimate.
@@ -910,11 +913,11 @@ EsStatus es_drop_table(const EsEngine *engine, const char *name, bool of_prepare
 /// `engine` is open.
 EsStatus es_drop_tables(const EsEngine *engine, const char *prefix, bool of_prepared, EsError *error);
 
-/// Is there a table whose name begins so?
+/// Tells the names of all tables that begin so.
 ///
 /// # Safety
-/// `engine` is open.
-bool es_has_tables(const EsEngine *engine, const char *prefix);
+/// `engine` is open; `each` may be called with `context`.
+void es_tables_that_begin(const EsEngine *engine, const char *prefix, EsNameFn each, void *context);
 
 /// Is there a table of this name?
 ///

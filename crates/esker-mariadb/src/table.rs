@@ -8,7 +8,7 @@ use crate::index::{indexes, EsIndex};
 use crate::status::{report, str_of, EsError, EsStatus, Failure};
 use esker::{CheckScope, Engine, Table, TableDef};
 use esker_format::{Column, ColumnKind, ColumnTypes, Compression, Layout, NullBit, RowFormat};
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_void, CString};
 use std::sync::Arc;
 
 /// How a column's bytes lie in a row image.
@@ -309,17 +309,30 @@ pub unsafe extern "C" fn es_drop_tables(
     unsafe { report(result, error) }
 }
 
-/// Is there a table whose name begins so?
+/// Gets the name of a table, valid for the call.
+pub type EsNameFn = Option<unsafe extern "C" fn(context: *mut c_void, name: *const c_char)>;
+
+/// Tells the names of all tables that begin so.
 ///
 /// # Safety
-/// `engine` is open.
+/// `engine` is open; `each` may be called with `context`.
 #[no_mangle]
-pub unsafe extern "C" fn es_has_tables(engine: *const EsEngine, prefix: *const c_char) -> bool {
+pub unsafe extern "C" fn es_tables_that_begin(
+    engine: *const EsEngine,
+    prefix: *const c_char,
+    each: EsNameFn,
+    context: *mut c_void,
+) {
     // SAFETY: the caller's promise.
     let handle = unsafe { shared(engine) };
     // SAFETY: the caller's promise.
-    let has = || Ok(!handle.engine.tables_that_begin(unsafe { str_of(prefix) }?).is_empty());
-    handle.guard.clean_up(has).unwrap_or(false)
+    let names = || Ok(handle.engine.tables_that_begin(unsafe { str_of(prefix) }?));
+    for name in handle.guard.clean_up(names).unwrap_or_default() {
+        if let (Some(each), Ok(name)) = (each, CString::new(name)) {
+            // SAFETY: the caller's promise.
+            unsafe { each(context, name.as_ptr()) }
+        }
+    }
 }
 
 /// Is there a table of this name?
