@@ -210,15 +210,21 @@ fn a_decision_is_of_its_own_transaction() {
     assert_eq!(count(&e, "t"), 1);
 }
 
+/// A session that has inserted a row, prepared, and decided.
+fn decided(e: &Engine, t: &Arc<Table>) -> Session {
+    let mut s = e.session();
+    begin(&mut s);
+    insert(&mut s, t, 1).unwrap();
+    s.prepare(b"x").unwrap();
+    s.commit_ordered();
+    s
+}
+
 /// Decisions that a panic has lost are answered by nothing: the next start finds their transactions prepared.
 #[test]
 fn a_panic_while_decisions_are_carried_out_stops_writing() {
     let (disk, e, t) = one_table(options());
-    let mut s = e.session();
-    begin(&mut s);
-    insert(&mut s, &t, 1).unwrap();
-    s.prepare(b"x").unwrap();
-    s.commit_ordered();
+    let mut s = decided(&e, &t);
     hooks::at("a decision is carried out", || panic!("on purpose"));
     let looks = std::panic::AssertUnwindSafe(|| e.session().take_view());
     assert!(std::panic::catch_unwind(looks).is_err());
@@ -239,11 +245,7 @@ fn a_panic_while_decisions_are_carried_out_stops_writing() {
 #[test]
 fn a_panic_while_a_request_is_answered_is_its_answer() {
     let (_, e, t) = one_table(options());
-    let mut s = e.session();
-    begin(&mut s);
-    insert(&mut s, &t, 1).unwrap();
-    s.prepare(b"x").unwrap();
-    s.commit_ordered();
+    let _s = decided(&e, &t);
     hooks::at("a decision is carried out", || panic!("on purpose"));
     let (told, answer) = std::sync::mpsc::channel();
     e.request_checkpoint(Box::new(move |result| told.send(result).unwrap()));
@@ -256,11 +258,7 @@ fn a_panic_while_a_request_is_answered_is_its_answer() {
 fn a_session_that_goes_with_a_panic_stops_nothing() {
     let (_, e, t) = one_table(options());
     let goes = std::panic::AssertUnwindSafe(|| {
-        let mut s = e.session();
-        begin(&mut s);
-        insert(&mut s, &t, 1).unwrap();
-        s.prepare(b"x").unwrap();
-        s.commit_ordered();
+        let _s = decided(&e, &t);
         panic!("on purpose");
     });
     assert!(std::panic::catch_unwind(goes).is_err());

@@ -43,9 +43,14 @@ pub(crate) fn most_tail_bytes(core: &Core) -> u64 {
     target_bytes(core) + 2 * core.prepared.lock().values().map(|p| p.redo.len() as u64).sum::<u64>()
 }
 
-/// Is the log nearly as long as it should be at most, so that who commits is held up?
+/// The log is so nearly as long as it should be at most that who commits is held up.
+fn long_tail_bytes(most: u64) -> u64 {
+    most / 8 * 7
+}
+
+/// Is it as long as that?
 pub(crate) fn log_is_long(core: &Core) -> bool {
-    core.signals.tail_bytes() > most_tail_bytes(core) / 8 * 7
+    core.signals.tail_bytes() > long_tail_bytes(most_tail_bytes(core))
 }
 
 /// Bytes of memtables from which on writers wait.
@@ -82,12 +87,13 @@ pub(crate) fn wait_for_memory(core: &Core, gone: impl Fn() -> bool) -> Result<()
 /// first, a tick for each further commit; past that tail until it is shorter, or flushing meets trouble.
 pub(crate) fn wait_for_log(core: &Core, gone: impl Fn() -> bool) {
     // Cheap to look at: no tail that is short enough without prepared transactions is too long with them.
-    if core.options.background == Background::Inline || core.signals.tail_bytes() <= target_bytes(core) / 8 * 7 {
+    if core.options.background == Background::Inline || core.signals.tail_bytes() <= long_tail_bytes(target_bytes(core))
+    {
         return;
     }
     let most = most_tail_bytes(core);
     let short = |bytes| core.signals.tail_bytes() <= bytes || core.writable.is_poisoned() || gone();
-    if short(most / 8 * 7) {
+    if short(long_tail_bytes(most)) {
         return;
     }
     count(Counter::LogStalls, 1);
